@@ -114,6 +114,10 @@ void LentCard::require_clock(const power::Policy& policy) const {
   if (control_) run::require_clock(policy, card_, run::lent_by(*control_, limits_));
 }
 
+void LentCard::require_clock(const OperatingPoint& point) const {
+  if (control_) run::require_clock(point, card_, run::lent_by(*control_, limits_));
+}
+
 void LentCard::hold(double seconds) {
   if (!control_) return;
   try {

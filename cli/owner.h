@@ -44,8 +44,10 @@ class LentCard {
   // For a run of so many seconds. Throws Unsupported where the card or the system does not allow
   // it.
   void take(const GpuIdentity& gpu, double seconds);
-  // Between the two: throws Unsupported where a policy's clock is lent and the card has none such.
+  // Between the two: throws Unsupported where the clock of a policy or of a profile's row is lent
+  // and the card has none such.
   void require_clock(const power::Policy& policy) const;
+  void require_clock(const OperatingPoint& point) const;
 
   // Anew from now on, likewise, and renewed from now on: for so many seconds at a time.
   void hold(double seconds);

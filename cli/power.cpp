@@ -271,6 +271,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
       one.candidates = arguments.profile.empty()
                            ? measure(*one.buffers, points, telemetry, idle_w, clock)
                            : stored(one.buffers->problem(), arguments.profile, points);
+      for (const run::Candidate& candidate : one.candidates) card.require_clock(candidate.point);
     }
   }
   std::vector<run::Load> loads;

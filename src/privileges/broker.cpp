@@ -88,6 +88,11 @@ void Broker::know(Grant& grant, const std::string& file) {
                                         grant.line, one.line, grant.is_group ? "group" : "user"));
     }
   }
+  if (grant.clock_hz) {
+    nvml::RestoreDaemon restorer;
+    const Verdict has = restorer.has_clock(grant.card, *grant.clock_hz);
+    if (!has) throw InvalidArgument(fmt::format("{}:{}: {}", file, grant.line, has.reason));
+  }
   if (!grant.limit_w) return;
   const Range takes{card.known.limits.least_w, card.known.limits.most_w};
   grant.limit_w =

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/quantity.h"
+#include "power/controller.h"
+#include "sensors/gpu/clocks.h"
 #include "sensors/gpu/registry.h"
 
 namespace dfa::run {
@@ -34,43 +36,32 @@ power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& l
 
 namespace {
 
-// Rising. Throws Unsupported where the card does not tell.
-std::vector<double> clocks_of_card(const std::string& what, const std::string& card) {
+sensors::Value<std::vector<double>> clocks_of_card(const std::string& card) {
   const auto found = sensors::find_card(card);
-  const auto has = found.value ? (*found.value)->sm_clocks_hz()
-                               : sensors::Value<std::vector<double>>{{}, found.status};
-  if (!has.value || has.value->empty()) {
-    throw Unsupported(
-        fmt::format("{}: the card does not tell which it has: {}", what, has.status.reason));
-  }
-  return *has.value;
-}
-
-// The reason where a card has no clock of a range; one clock is a range, too.
-Verdict has_clock(const std::string& what, const Range& hz, const std::vector<double>& has) {
-  const auto apart = [&](double one) { return std::max({hz.least - one, one - hz.most, 0.0}); };
-  const double nearest = *std::ranges::min_element(has, {}, apart);
-  if (apart(nearest) < 1) return Verdict::yes();  // Hz
-  const std::string wanted = hz.least == hz.most ? fmt::format("{:g} MHz", 1e-6 * hz.least)
-                                                 : fmt::format("clock from {:g} to {:g} MHz",
-                                                               1e-6 * hz.least, 1e-6 * hz.most);
-  return Verdict::no(
-      fmt::format("{}: the card has no {}; of its {:g} to {:g} MHz {:g} is the "
-                  "nearest",
-                  what, wanted, 1e-6 * has.front(), 1e-6 * has.back(), 1e-6 * nearest));
+  return found.value ? (*found.value)->sm_clocks_hz()
+                     : sensors::Value<std::vector<double>>{{}, found.status};
 }
 
 }  // namespace
 
 void require_clocks(const std::string& what, const Range& hz, const std::string& card) {
-  const Verdict has = has_clock(what, hz, clocks_of_card(what, card));
+  const Verdict has = sensors::has_clock(what, hz, clocks_of_card(card));
   if (!has) throw Unsupported(has.reason);
 }
 
-void require_clock(const power::Policy& policy, const std::string& card, const power::Lent& lent) {
-  const auto hz = policy.clock_hz();
+// What is not lent is not turned to.
+static void require_lent_clock(const std::string& what, const std::optional<double>& hz,
+                               const std::string& card, const power::Lent& lent) {
   if (!hz || !lent.clocks || !Range{lent.clocks->least_hz, lent.clocks->most_hz}.holds(*hz)) return;
-  require_clocks("policy " + power::to_text(policy), {*hz, *hz}, card);
+  require_clocks(what, {*hz, *hz}, card);
+}
+
+void require_clock(const power::Policy& policy, const std::string& card, const power::Lent& lent) {
+  require_lent_clock("policy " + power::to_text(policy), policy.clock_hz(), card, lent);
+}
+
+void require_clock(const OperatingPoint& point, const std::string& card, const power::Lent& lent) {
+  require_lent_clock("row '" + power::text_of(point) + "'", point.clock_hz, card, lent);
 }
 
 std::vector<double> parse_clocks(const std::string& text) {
@@ -86,7 +77,7 @@ std::vector<double> clocks_of(const std::string& text, const std::string& card,
   const std::vector<double> mhz = parse_clocks(text);
   if (!lent.clocks) throw Unsupported("clocks '" + text + "': those of the card are not lent");
   const std::string what = "clocks '" + text + "'";
-  const std::vector<double> has = clocks_of_card(what, card);
+  const auto has = clocks_of_card(card);
   std::vector<double> hz;
   for (const double one : mhz) {
     hz.push_back(1e6 * one);
@@ -95,8 +86,10 @@ std::vector<double> clocks_of(const std::string& text, const std::string& card,
       throw InvalidArgument(fmt::format("clocks '{}': {:g} MHz is not lent; accepted: {:g} to {:g}",
                                         text, one, 1e-6 * range.least, 1e-6 * range.most));
     }
-    const Verdict there = has_clock(what, {hz.back(), hz.back()}, has);
-    if (!there) throw InvalidArgument(there.reason);
+    const Verdict there = sensors::has_clock(what, {hz.back(), hz.back()}, has);
+    if (there) continue;
+    if (!has.value || has.value->empty()) throw Unsupported(there.reason);
+    throw InvalidArgument(there.reason);
   }
   return hz;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/quantity.h"
+#include "contract/operating_point.h"
 #include "dfa/error.h"
 #include "power/lent_levers.h"
 #include "power/policy.h"
@@ -30,8 +31,9 @@ std::vector<double> clocks_of(const std::string& text, const std::string& card,
 // Throws Unsupported where the card has no clock of that range, naming the nearest, or does not
 // tell which it has: NVML would run it at another in silence.
 void require_clocks(const std::string& what, const Range& hz, const std::string& card);
-// Likewise of a policy's clock, where that is lent.
+// Likewise of a policy's clock, or of a profile's row, where that is lent.
 void require_clock(const power::Policy& policy, const std::string& card, const power::Lent& lent);
+void require_clock(const OperatingPoint& point, const std::string& card, const power::Lent& lent);
 
 // The levers of a card for as long as this lives: a thread of its own renews their lease, so that
 // a loop whose steps are long keeps them, and a process that stands still gives them back. Once

@@ -183,6 +183,17 @@ def test_a_policy_chooses_a_clock_of_the_profile_and_the_next_goes_back(dfa, car
     assert clocks[0] == 1200e6 and clocks[-1] is None
 
 
+def test_a_row_at_a_clock_that_the_card_has_not_is_refused(dfa, fails, card, clocked, tmp_path):
+    rows = (tmp_path / "rows.json").read_text().replace("1200000000.0", "1201000000.0")
+    (tmp_path / "rows.json").write_text(rows)
+    assert dfa("tune", "--profile", "r.db", "--import", "rows.json").returncode == 0
+    clocked[clocked.index("q.db")] = "r.db"
+    done = dfa(*clocked, *LEND, "--policy", "min_energy", "--seconds", "0.3", env=card())
+    assert done.returncode == 3, done.stderr
+    assert "at 1201 MHz': the card has no 1201 MHz; of its 345 to 1980 MHz 1200 is the nearest" in done.stderr
+    assert settings(tmp_path) == ["limit 650"]
+
+
 def test_clocks_of_a_profile_that_nobody_lends_are_left_out_and_told(dfa, card, clocked, tmp_path):
     done = dfa(*clocked, "--policy", "min_energy", "--seconds", "0.3", env=card())
     assert done.returncode == 0, done.stderr

@@ -28,11 +28,11 @@ TEST(PrivilegesServer, ACardIsPutBackWhenTheServerIsKilledAndTheNextTakesItsPlac
   ASSERT_TRUE(client.set_power_limit(450));
   Client other(world.socket());  // whose restore daemon was forked when the first one's was there
   ASSERT_TRUE(other.open("GPU-bb").value);
-  ASSERT_TRUE(other.lock_clocks(1e9, 1e9));
+  ASSERT_TRUE(other.lock_clocks(1.2e9, 1.2e9));
   EXPECT_TRUE(world.remembers());
   daemon.kill();
   EXPECT_TRUE(world.is_set("limit 450\nlimit 650\n")) << world.set();
-  EXPECT_TRUE(world.is_set("clocks 1000 1000\nclocks free\n", "second")) << world.set("second");
+  EXPECT_TRUE(world.is_set("clocks 1200 1200\nclocks free\n", "second")) << world.set("second");
   EXPECT_TRUE(soon([&] { return !world.remembers(); }));
   EXPECT_TRUE(holds(client.set_power_limit(400).reason, "has ended"));
   EXPECT_TRUE(std::filesystem::exists(world.socket()));  // nobody was left to remove it
@@ -99,7 +99,7 @@ TEST(PrivilegesServer, WhatCannotBePutBackIsToldAndTriedAgain) {
   ASSERT_TRUE(daemon.started()) << world.log();
   Client client(world.socket());
   ASSERT_TRUE(client.open("GPU-aa").value);
-  ASSERT_TRUE(client.lock_clocks(1e9, 1e9));
+  ASSERT_TRUE(client.lock_clocks(1.2e9, 1.2e9));
   EXPECT_TRUE(holds(client.end().reason, "GPU is lost")) << world.log();
   Client other(world.socket());
   EXPECT_TRUE(holds(other.open("GPU-aa").status.reason, "could not be put back yet"));

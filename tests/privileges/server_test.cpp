@@ -98,6 +98,23 @@ TEST(PrivilegesServer, RefusesWhatTheListDoesNotAllow) {
   EXPECT_FALSE(holds(world.set(), "clocks 8"));
 }
 
+// Whoever asks: a client that is not ours knows nothing of the card's clocks.
+TEST(PrivilegesServer, AClockThatTheCardHasNotIsRefusedWithTheNearest) {
+  const DaemonWorld world;
+  Daemon daemon(world, kAll);
+  ASSERT_TRUE(daemon.started());
+  Client client(world.socket());
+  ASSERT_TRUE(client.open(DaemonWorld::kCard).value);
+  EXPECT_EQ(client.lock_clocks(1.201e9, 1.201e9).reason,
+            "clocks: the card has no 1201 MHz; of its 345 to 1980 MHz 1200 is the nearest");
+  const auto status = client.status();
+  ASSERT_TRUE(status.value);
+  EXPECT_TRUE(status.value->at("cards").at(0).at("lease").at("clock_mhz").is_null());
+  client.request_clocks(1.499e9);
+  EXPECT_TRUE(holds(client.end().reason, "no 1499 MHz"));
+  EXPECT_FALSE(holds(world.set(), "clocks 1"));
+}
+
 TEST(PrivilegesServer, ProcessesThatTheListDoesNotNameAreSentAway) {
   const DaemonWorld world;
   Daemon daemon(world, "GPU-aa user:4242 limit:300:600W\nGPU-aa group:5151 limit:300:400W\n");
@@ -184,6 +201,8 @@ TEST(PrivilegesServer, AListThatNoCardCanKeepIsRefusedAtTheStart) {
       {"GPU-aa user:1 limit:300:600W\nGPU-zz user:1 limit:300:600W\n", "allow:2: "},
       {"GPU-aa user:1 limit:100:150W\n",
        "allow:1: no limit of this range; this card takes 200 to 700 W"},
+      {"GPU-aa user:1 limit:300:600W\nGPU-bb user:1 clock:2000:3000MHz\n",
+       "allow:2: clocks: the card has no clock from 2000 to 3000 MHz; of its 345 to 1980 MHz 1980"},
       {"GPU-aa user:1 limit:300:600W\n0000:3b:00.0 user:1 limit:300:500W\n",
        "allow:2: line 1 is for the same card and the same user"},
   };

@@ -90,6 +90,32 @@ TEST_F(NvmlOwner, ALimitThatTheCardDoesNotTakeIsRefusedWithItsRange) {
   EXPECT_FALSE(opened.levers->lock_clocks(1.5e9, 1.2e9));
 }
 
+// NVML takes any, and runs another.
+TEST_F(NvmlOwner, AClockThatTheCardHasNotIsRefusedWithTheNearest) {
+  const NvmlWorld world(scenario());
+  {
+    auto opened = nvml::PrivilegedControls::open(world.card());
+    ASSERT_TRUE(opened.levers);
+    EXPECT_EQ(opened.levers->lock_clocks(1.201e9, 1.201e9).reason,
+              "clocks: the card has no 1201 MHz; of its 345 to 1980 MHz 1200 is the nearest");
+    EXPECT_EQ(opened.levers->lock_clocks(2e9, 3e9).reason,
+              "clocks: the card has no clock from 2000 to 3000 MHz; of its 345 to 1980 MHz 1980 is "
+              "the nearest");
+    EXPECT_TRUE(opened.levers->lock_clocks(1.201e9, 1.22e9));  // 1215 MHz is there
+  }
+  EXPECT_EQ(set(), "limit 700\nclocks 1201 1220\nclocks free\n");
+}
+
+TEST_F(NvmlOwner, NoClockIsLockedOfACardThatDoesNotTellWhichItHas) {
+  const NvmlWorld world(scenario("error nvmlDeviceGetSupportedGraphicsClocks 3\n"));
+  auto opened = nvml::PrivilegedControls::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  EXPECT_NE(opened.levers->lock_clocks(1.2e9, 1.2e9).reason.find("does not tell which it has"),
+            std::string::npos);
+  EXPECT_TRUE(opened.levers->set_power_limit(450));
+  EXPECT_EQ(set(), "limit 700\nlimit 450\n");
+}
+
 TEST_F(NvmlOwner, WithoutPermissionNothingIsHeld) {
   const NvmlWorld world(scenario("error nvmlDeviceSetPowerManagementLimit 4\n"));
   const auto opened = nvml::PrivilegedControls::open(world.card());
@@ -134,7 +160,7 @@ TEST_F(NvmlOwner, WhatCouldNotBePutBackIsRemembered) {
     const NvmlWorld world(scenario("error nvmlDeviceResetGpuLockedClocks 15\n"));
     auto opened = nvml::PrivilegedControls::open(world.card());
     ASSERT_TRUE(opened.levers);
-    ASSERT_TRUE(opened.levers->lock_clocks(1e9, 1e9));
+    ASSERT_TRUE(opened.levers->lock_clocks(1.2e9, 1.2e9));
     EXPECT_FALSE(opened.levers->restore());
   }
   EXPECT_EQ(read_file(memory()), "power_limit_mw 700000 clocks_locked 1\n");
@@ -151,7 +177,7 @@ TEST_F(NvmlOwner, LeversThatWereGivenBackAreRefusedAndFreeForOthers) {
   ASSERT_TRUE(opened.levers->set_power_limit(450));
   EXPECT_TRUE(opened.levers->restore());
   EXPECT_NE(opened.levers->set_power_limit(450).reason.find("given back"), std::string::npos);
-  EXPECT_NE(opened.levers->lock_clocks(1e9, 1e9).reason.find("given back"), std::string::npos);
+  EXPECT_NE(opened.levers->lock_clocks(1.2e9, 1.2e9).reason.find("given back"), std::string::npos);
   EXPECT_TRUE(set().ends_with("limit 450\nlimit 700\n"));
   EXPECT_FALSE(std::filesystem::exists(memory()));
   auto other = nvml::PrivilegedControls::open(world.card());
@@ -185,7 +211,7 @@ TEST_F(NvmlOwner, AFullDiskRefusesTheChange) {
   const rlimit none{10, before.rlim_max};  // the text falls short
   ::setrlimit(RLIMIT_FSIZE, &none);
   const Verdict limit = opened.levers->set_power_limit(450);
-  const Verdict clocks = opened.levers->lock_clocks(1e9, 1e9);
+  const Verdict clocks = opened.levers->lock_clocks(1.2e9, 1.2e9);
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   EXPECT_NE(limit.reason.find("cannot write"), std::string::npos) << limit.reason;
@@ -202,10 +228,10 @@ TEST_F(NvmlOwner, ARestoreDaemonSetsAndPutsBack) {
   EXPECT_EQ(limits.value->most_w, 700);
   EXPECT_TRUE(restorer.set_power_limit(512.5));
   EXPECT_FALSE(restorer.set_power_limit(900));
-  EXPECT_TRUE(restorer.lock_clocks(1.1e9, 1.1e9));
+  EXPECT_TRUE(restorer.lock_clocks(1.2e9, 1.2e9));
   restorer.request_power_limit(400);
   EXPECT_TRUE(restorer.end());
-  EXPECT_EQ(set(), "limit 700\nlimit 512.5\nclocks 1100 1100\nlimit 400\nlimit 700\nclocks free\n");
+  EXPECT_EQ(set(), "limit 700\nlimit 512.5\nclocks 1200 1200\nlimit 400\nlimit 700\nclocks free\n");
 }
 
 TEST_F(NvmlOwner, ARestoreDaemonTellsWhatACardIsAndTakesNothing) {
@@ -252,13 +278,13 @@ TEST_F(NvmlOwner, ADriverThatHangsIsToldAndItsLateAnswersAreNotTakenForOthers) {
                         scenario().substr(kCard.find("card ")));
   nvml::RestoreDaemon restorer(0.2);
   ASSERT_TRUE(restorer.open("0000:3b:00.0").value);
-  EXPECT_EQ(restorer.lock_clocks(1e9, 1e9).reason, "the driver did not answer for 0.2 s");
+  EXPECT_EQ(restorer.lock_clocks(1.2e9, 1.2e9).reason, "the driver did not answer for 0.2 s");
   EXPECT_FALSE(restorer.set_power_limit(300));
   std::this_thread::sleep_for(std::chrono::milliseconds(800));
   EXPECT_NE(restorer.set_power_limit(100).reason.find("this card takes"), std::string::npos);
   EXPECT_TRUE(restorer.set_power_limit(400));
   EXPECT_TRUE(restorer.end());
-  EXPECT_TRUE(ends_with("clocks 1000 1000\nlimit 300\nlimit 400\nlimit 700\nclocks free\n"))
+  EXPECT_TRUE(ends_with("clocks 1200 1200\nlimit 300\nlimit 400\nlimit 700\nclocks free\n"))
       << set();
 }
 
@@ -312,7 +338,7 @@ TEST_P(RestoreDaemonOutlives, AndPutsTheCardBack) {
     ::alarm(60);  // outlives no test that failed
     nvml::RestoreDaemon restorer;
     const bool held = restorer.open("0000:3b:00.0").value && restorer.set_power_limit(300) &&
-                      restorer.lock_clocks(1e9, 1e9);
+                      restorer.lock_clocks(1.2e9, 1.2e9);
     [[maybe_unused]] const auto told = ::write(ready[1], held ? "y" : "n", 1);
     if (GetParam() == SIGABRT) ::signal(SIGABRT, SIG_DFL);
     for (;;) ::pause();
@@ -320,7 +346,7 @@ TEST_P(RestoreDaemonOutlives, AndPutsTheCardBack) {
   char held = '?';
   ASSERT_EQ(::read(ready[0], &held, 1), 1);
   ASSERT_EQ(held, 'y');
-  ASSERT_TRUE(set().ends_with("clocks 1000 1000\n"));
+  ASSERT_TRUE(set().ends_with("clocks 1200 1200\n"));
   ::kill(pid, GetParam());
   ::waitpid(pid, nullptr, 0);
   EXPECT_TRUE(ends_with("limit 700\nclocks free\n")) << set();

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/env.h"
+#include "sensors/gpu/clocks.h"
 
 namespace dfa::nvml {
 namespace {
@@ -193,6 +194,10 @@ Verdict PrivilegedControls::lock_clocks(double least_hz, double most_hz) {
   if (!(kAnyClocks.holds(least_hz) && kAnyClocks.holds(most_hz) && most_hz >= least_hz)) {
     return Verdict::no(fmt::format("clocks {:g} to {:g} MHz; a range above 0 is expected",
                                    least_hz * 1e-6, most_hz * 1e-6));
+  }
+  if (!clocks_hz_.value) clocks_hz_ = device_.sm_clocks_hz();
+  if (const Verdict has = sensors::has_clock("clocks", {least_hz, most_hz}, clocks_hz_); !has) {
+    return has;
   }
   if (const Verdict kept = memory_->remember(found_mw_, true); !kept) return kept;
   clocks_locked_ = true;

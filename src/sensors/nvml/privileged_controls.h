@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sensors/gpu/control.h"
 #include "sensors/nvml/device.h"
@@ -35,8 +36,8 @@ class PrivilegedControls {
 
   const PowerLimits& limits() const { return limits_; }
   Verdict set_power_limit(double watts);
-  Verdict free_power_limit();  // as it was found
-  Verdict lock_clocks(double least_hz, double most_hz);
+  Verdict free_power_limit();                            // as it was found
+  Verdict lock_clocks(double least_hz, double most_hz);  // refused where the card has none there
   Verdict unlock_clocks();
 
   // Gives the levers back: the limit as it was found; clocks unlocked, since NVML does not tell
@@ -53,7 +54,8 @@ class PrivilegedControls {
 
   Device device_;
   std::unique_ptr<Api> api_;
-  std::unique_ptr<Memory> memory_;  // null: the levers were given back
+  std::unique_ptr<Memory> memory_;        // null: the levers were given back
+  Value<std::vector<double>> clocks_hz_;  // asked for once
   PowerLimits limits_;
   unsigned found_mw_ = 0;
   bool limit_changed_ = false;

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "sensors/gpu/clocks.h"
+
 namespace dfa::nvml {
 namespace {
 
@@ -49,6 +51,7 @@ class Servant {
     double a = 0, b = 0;
     in >> what;
     if (what == "identify" && in >> card) return identify(card);
+    if (what == "has" && in >> card >> a >> b) return has_clock(card, {a, b});
     if (what == "open" && in >> card) return open(card);
     if (what == "restore") return levers_ ? text_of(levers_->restore()) : "ok";
     if (!levers_) return "no card is open";
@@ -70,6 +73,14 @@ class Servant {
     return fmt::format("ok {} {} {} {} {} {}", or_dash(facts.pci_id), or_dash(facts.uuid),
                        limits.value->found_w, limits.value->least_w, limits.value->most_w,
                        facts.name);
+  }
+
+  static std::string has_clock(const std::string& card, const Range& hz) {
+    const OpenedLibrary opened = open_library();
+    if (!opened.library) return "no " + opened.status.reason;
+    const auto device = find_device(opened.library, card);
+    if (!device.value) return "no " + device.status.reason;
+    return text_of(sensors::has_clock("clocks", hz, device.value->sm_clocks_hz()));
   }
 
   static std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
@@ -205,6 +216,10 @@ Value<CardIdentity> RestoreDaemon::identify(const std::string& card) {
     if (*id == "-") id->clear();
   }
   return {known, {}};
+}
+
+Verdict RestoreDaemon::has_clock(const std::string& card, const Range& hz) {
+  return ask(fmt::format("has {} {} {}", card, hz.least, hz.most)).status;
 }
 
 Value<PowerLimits> RestoreDaemon::open(const std::string& card) {

@@ -31,6 +31,7 @@ class RestoreDaemon final : public sensors::CardControl {
   RestoreDaemon& operator=(const RestoreDaemon&) = delete;
 
   Value<CardIdentity> identify(const std::string& card);
+  Verdict has_clock(const std::string& card, const Range& hz);  // one there, likewise
   Value<PowerLimits> open(const std::string& card) override;
   Verdict keep(double) override;  // as long as it lives
   Verdict set_power_limit(double watts) override;
