@@ -53,6 +53,7 @@ std::optional<Config> config_of(const std::string& type, const std::string& text
 // The tiles asked for; else, on this machine, those that its backend would run.
 void set_tiles(analysis::AnalyzeOptions& options, const AnalyzeArguments& arguments,
                const Problem& p) {
+  require_known_type(arguments.config);
   options.forward = config_of<ForwardConfig>("ForwardConfig", arguments.config, p);
   options.backward = config_of<BackwardConfig>("BackwardConfig", arguments.config, p);
   if (names_other_pass(arguments.config, p.pass)) {

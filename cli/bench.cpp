@@ -141,6 +141,7 @@ std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
   keep_only(arguments.only, groups);
   refuse_problems_twice(groups);
   const std::string& config = arguments.options.config;
+  require_known_type(config);
   const bool unused = std::ranges::all_of(
       groups, [&](const auto& group) { return names_other_pass(config, group.problem.pass); });
   if (unused) {

@@ -21,7 +21,6 @@
 #include "reference/check.h"
 #include "sensors/system_clock.h"
 #include "spec/algorithm_name.h"
-#include "spec/config_text.h"
 #include "spec/lengths.h"
 
 namespace dfa::cli {
@@ -203,10 +202,6 @@ void run(RunArguments& arguments, int& exit_code) {
   arguments.options.algorithm = parse_algorithm(arguments.algorithm);
   const Inputs inputs = read_inputs(arguments.problem, arguments.files);
   if (!arguments.out.empty()) require_plain(inputs.problem, "--out");
-  if (names_other_pass(arguments.options.config, inputs.problem.pass)) {
-    throw InvalidArgument("--config '" + arguments.options.config +
-                          "' is of the other pass than '" + to_line(inputs.problem) + "'");
-  }
   const measure::PassPlans plans = measure::prepare(inputs.problem, arguments.options);
   require_memory(inputs.problem, plans);
   require_places(arguments);

@@ -195,8 +195,8 @@ struct BackendInfo {
 // Every backend this build knows, in order of preference, with the reason where one is absent.
 DFA_API std::vector<BackendInfo> backends();
 
-// Throws InvalidArgument on a bad problem or configuration, Unsupported with the reason where no
-// backend can run it.
+// Throws InvalidArgument on a bad problem or configuration, one of the other pass among them,
+// Unsupported with the reason where no backend can run it.
 DFA_API Plan plan(const Problem& problem, const PlanOptions& options = {});
 
 // What compiling the plan's kernels warned of, registers that spill, say: a line each, of kernels

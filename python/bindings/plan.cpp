@@ -14,7 +14,6 @@
 #include "python/bindings/core.h"
 #include "spec/algorithm_name.h"
 #include "spec/bias.h"
-#include "spec/config_text.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -246,9 +245,6 @@ void bind_plan(nb::module_& core) {
          const std::string& profile) {
         const Problem problem = parse_problem(line);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
-        if (names_other_pass(config, problem.pass)) {
-          throw InvalidArgument("config '" + config + "' is of the other pass than '" + line + "'");
-        }
         return plan(problem, options(backend, algorithm, config, threads));
       },
       "line"_a, "backend"_a, "algorithm"_a, "config"_a, "threads"_a, "policy"_a = "",

@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "attention/plan_memo.h"
+#include "attention/plan_part.h"
 #include "attention/registry.h"
 #include "attention/text_check.h"
 #include "base/aligned.h"
 #include "spec/bias.h"
+#include "spec/config_text.h"
 #include "spec/descale.h"
 #include "spec/user_text.h"
 
@@ -283,7 +285,16 @@ std::vector<BackendInfo> backends() {
   return list;
 }
 
-Plan plan(const Problem& asked, const PlanOptions& options) {
+Plan plan(const Problem& problem, const PlanOptions& options) {
+  if (names_other_pass(options.config, problem.pass)) {
+    throw InvalidArgument("config '" + options.config + "' is of the other pass than '" +
+                          to_line(problem) + "'");
+  }
+  return plan_part(problem, options);
+}
+
+Plan plan_part(const Problem& asked, const PlanOptions& options) {
+  require_known_type(options.config);
   Problem problem = with_short_text(asked);
   problem.mask = within_reach(problem.mask);
   if (auto remembered = remembered_plan(problem, options)) return *std::move(remembered);

@@ -15,6 +15,7 @@
 #include "measure/tuner.h"
 #include "sensors/cpu_load.h"
 #include "sensors/system_clock.h"
+#include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/standard_config.h"
 
@@ -187,7 +188,10 @@ class SuiteRunner {
       if (algorithm == "stored") {
         plan_options.config = to_text(StandardConfig{Probabilities::stored});
       }
-      if (algorithm == "flash" && !options_.config.empty()) plan_options.config = options_.config;
+      const bool others = names_other_pass(options_.config, group.problem.pass);
+      if (algorithm == "flash" && !options_.config.empty() && !others) {
+        plan_options.config = options_.config;
+      }
       c.plans = measure::prepare(group.problem, plan_options);
       c.describe_plans(group.problem);
       require_memory(measure::tensor_bytes(group.problem) + c.plans.memory_bytes());

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/plan_part.h"
 #include "attention/registry.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
@@ -183,9 +184,14 @@ Problem with_pass(Problem problem, Pass pass) {
 
 PassPlans prepare(const Problem& problem, const PlanOptions& options) {
   PassPlans plans;
-  if (has_forward(problem)) plans.forward = plan(with_pass(problem, Pass::forward), options);
-  if (has_backward(problem)) plans.backward = plan(with_pass(problem, Pass::backward), options);
-  if (problem.pass != Pass::forward_backward && plans.any().probabilities_bytes > 0) {
+  const bool both = problem.pass == Pass::forward_backward;
+  const auto of = [&](Pass pass) {
+    const Problem part = with_pass(problem, pass);
+    return both ? plan_part(part, options) : plan(part, options);
+  };
+  if (has_forward(problem)) plans.forward = of(Pass::forward);
+  if (has_backward(problem)) plans.backward = of(Pass::backward);
+  if (!both && plans.any().probabilities_bytes > 0) {
     throw InvalidArgument("config: stored probabilities serve a forward with its backward; '" +
                           to_line(problem) + "' is one of them, accepted: fwdbwd");
   }

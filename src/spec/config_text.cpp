@@ -257,9 +257,25 @@ BackwardConfig parse_config(std::string_view text, BackwardConfig base) {
   return parse(text, base);
 }
 
+// The name before the brace, where there is one.
+static std::string_view type_of(std::string_view text) {
+  const std::size_t brace = text.find('{');
+  return brace == std::string_view::npos ? std::string_view{} : text.substr(0, brace);
+}
+
+void require_known_type(std::string_view text) {
+  if (type_of(text).empty()) return;
+  for (const char* type : {"ForwardConfig", "BackwardConfig", "StandardConfig"}) {
+    if (type_of(text) == type) return;
+  }
+  throw InvalidArgument("config: '" + std::string(text) +
+                        "' is of no type that is known; accepted: ForwardConfig{…}, "
+                        "BackwardConfig{…}, StandardConfig{…}, or field=value alone");
+}
+
 bool names_other_pass(std::string_view text, Pass pass) {
-  return (pass == Pass::forward && text.starts_with("BackwardConfig")) ||
-         (pass == Pass::backward && text.starts_with("ForwardConfig"));
+  return (pass == Pass::forward && type_of(text) == "BackwardConfig") ||
+         (pass == Pass::backward && type_of(text) == "ForwardConfig");
 }
 
 }  // namespace dfa

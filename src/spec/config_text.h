@@ -19,6 +19,10 @@ std::string to_text(const BackwardConfig& config);
 ForwardConfig parse_config(std::string_view text, ForwardConfig base);
 BackwardConfig parse_config(std::string_view text, BackwardConfig base);
 
+// Throws InvalidArgument where a text names a type of configurations that there is none of: nobody
+// would read it.
+void require_known_type(std::string_view text);
+
 // Does this text name the type of configurations of a pass that a problem of `pass` does not have?
 // Plain "field=value" text is for both.
 bool names_other_pass(std::string_view text, Pass pass);

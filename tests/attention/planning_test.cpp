@@ -45,6 +45,32 @@ TEST(Planning, BadWishesNameTheValueAndWhatIsAccepted) {
             std::string::npos);
 }
 
+TEST(Planning, AConfigurationThatNobodyWouldReadIsRefused) {
+  const auto reason = [](const char* line, const char* config, Algorithm algorithm = {}) {
+    return message<InvalidArgument>(
+        [&] { plan(parse_problem(line), {.algorithm = algorithm, .config = config}); });
+  };
+  const char *fwd = "fwd fp32 h1 s64 d64", *bwd = "bwd fp32 h1 s64 d64";
+  const std::string canonical = "fp32 b1 hq1 hk1 sq64 sk64 d64'";
+  EXPECT_EQ(reason(fwd, "BackwardConfig{block_q=32}"),
+            "config 'BackwardConfig{block_q=32}' is of the other pass than 'fwd " + canonical);
+  EXPECT_EQ(reason(bwd, "ForwardConfig{block_q=32}"),
+            "config 'ForwardConfig{block_q=32}' is of the other pass than 'bwd " + canonical);
+  EXPECT_NE(reason(fwd, "BackwardConfig{block_q=32}", Algorithm::standard), "");
+  for (const char* config :
+       {"forwardConfig{block_q=32}", " ForwardConfig{block_q=32}", "ForwardConfig {block_q=32}",
+        "Forward{block_q=32}", "BackwardConfig2{block_q=32}"}) {
+    for (const char* line : {fwd, bwd, "fwdbwd fp32 h1 s64 d64"}) {
+      EXPECT_EQ(reason(line, config).find(std::string("config: '") + config + "' is of no type"),
+                0u)
+          << line;
+    }
+  }
+  for (const char* config : {"ForwardConfig{block_q=32}", "BackwardConfig{block_q=32}"}) {
+    EXPECT_EQ(reason("fwdbwd fp32 h1 s64 d64", config), "") << config;
+  }
+}
+
 TEST(Planning, ABadProblemIsRefusedBeforeAnyBackendSeesIt) {
   const auto reason = [](void (*spoil)(Problem&)) {
     Problem p = parse_problem("fwd fp32 b1 hq4 hk2 sq8 sk8 d8");

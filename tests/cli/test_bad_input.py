@@ -262,8 +262,11 @@ def test_a_value_that_is_there_and_empty_is_refused(fails, tmp_path, arguments):
 @pytest.mark.parametrize("arguments, words", [
     *((["analyze", "--worked-example", *option], [f"no use for {option[0]}; accepted with --problem"])
       for option in (["--machine", "t4"], ["--sram", "4096"], ["--config", "block_q=32"])),
-    *((command, ["--config 'BackwardConfig{.block_q=32}' is of the other pass than"]) for command in (
+    *((command, ["config 'BackwardConfig{.block_q=32}' is of the other pass than"]) for command in (
         [*start, "--problem", LINE, "--config", "BackwardConfig{.block_q=32}"] for start in (["analyze"], ["run"], ["bench", "--out", "r.json"]))),
+    *(([*start, "--problem", LINE, "--config", text], [f"config: '{text}' is of no type that is known", "ForwardConfig{…}"])
+      for start in (["analyze"], ["run"], ["bench", "--out", "r.json"])
+      for text in ("Forwardconfig{.block_q=32}", " ForwardConfig{.block_q=32}", "ForwardConfig {.block_q=32}")),
     (["run", "--problem", LINE.replace("fwd", "bwd"), "--config", "ForwardConfig{.block_q=32}"], ["is of the other pass than 'bwd"]),
     *((["cache", action, *option], [f"cache {action} has no use for {option[0]}; accepted with warm"])
       for action in ("list", "clear") for option in (["--problem", LINE], ["--jobs", "2"], ["--sms", "132"], ["--arch", "sm_90a"])),

@@ -66,6 +66,16 @@ def test_bench_measures_only_the_problems_asked_for(dfa, tmp_path):
     assert done.returncode == 2 and "--only 'sq1'" in done.stderr
 
 
+def test_bench_gives_a_configuration_to_the_problems_of_its_pass(dfa, tmp_path):
+    done = dfa("bench", *(word for way in ("fwd", "bwd", "fwdbwd") for word in ("--problem", f"{way} fp32 h1 s64 d32")), "--algorithms",
+               "flash", "--config", "BackwardConfig{.block_q=32}", "--backend", "cpu", "--seconds", "0.05", "--no-energy", "--out",
+               tmp_path / "r.json")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+    assert ["block_q=32" in (case["backward_config"] or "") for case in cases] == [False, True, True], cases
+    assert all("block_q=32" not in (case["config"] or "") for case in cases)
+
+
 def test_bench_that_measured_nothing_says_so_by_its_exit_code(dfa, tmp_path):
     asked = ["bench", "--problem", "fwd fp32 h1 s8 d8", "--problem", "fwd fp32 h1 s16 d8", "--algorithms", "flash", "--backend", "cpu",
              "--seconds", "0.05", "--no-energy", "--out", tmp_path / "r.json"]
