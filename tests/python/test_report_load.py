@@ -123,6 +123,25 @@ def test_what_is_no_json_is_one_line(tmp_path, read, text, words):
     assert "x.json" in str(told.value) and "\n" not in str(told.value)
 
 
+def test_a_case_that_is_there_twice_is_refused_as_by_compare(write_result):
+    cases = [synthetic.case("sequence", "flash", s=s) for s in (512, 1024)]
+    load([write_result(synthetic.result([*cases, cases[0] | {"launch": "graph"}, cases[0] | {"suite": "custom"}]))])
+    for again in (cases[0], cases[0] | {"launch": "eager"}):
+        path = write_result(synthetic.result([*cases, again]))
+        with pytest.raises(BadResult) as told:
+            load([path])
+        assert str(told.value) == (f"{path}: result has two cases 'sequence | {cases[0]['problem']} | flash | cpu'; accepted: each case "
+                                   "once")
+
+
+def test_a_file_given_twice_is_refused_by_whatever_name(write_result, tmp_path):
+    path = write_result(synthetic.result([synthetic.case("sequence", "flash")]))
+    (tmp_path / "link.json").symlink_to(path)
+    for other in (path, tmp_path / "link.json", path.parent / "." / path.name, f"{path.parent}/../{path.parent.name}/{path.name}"):
+        with pytest.raises(BadResult, match="is given twice; accepted: each result once"):
+            load([path, other])
+
+
 def drop_cases(r):
     r["cases"] = []
 

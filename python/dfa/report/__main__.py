@@ -40,9 +40,6 @@ def _arguments(argv):
         parser.error("--story names its files itself; accepted beside it: --dfa, --out")
     if arguments.dfa and not arguments.story:
         parser.error("--dfa computes the theory of a story; accepted beside --story")
-    twice = [name for at, name in enumerate(arguments.results) if name in arguments.results[:at]]
-    if twice:
-        parser.error(f"{twice[0]} is given twice; accepted: each result once")
     if not arguments.results and not arguments.study and not arguments.story:
         parser.error("the following arguments are required: RESULT, --study or --story")
     return arguments

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import shlex
 
@@ -222,10 +223,31 @@ def _run(path, result):
                dirty=git.get("dirty"), machine=machine, scale=result.get("scale") or "")
 
 
+def _refuse_files_twice(paths):
+    """By whatever name: its samples would count as those of two runs."""
+    seen = set()
+    for path in paths:
+        if (real := os.path.realpath(path)) in seen:
+            raise BadResult(f"{path} is given twice; accepted: each result once")
+        seen.add(real)
+
+
+def _refuse_twice(path, case, seen):
+    """As `dfa compare` knows cases apart, and in its words."""
+    launch = case.get("launch") or "eager"
+    names = [case["suite"], case["problem"], case["algorithm"], case.get("backend") or "", *([launch] if launch != "eager" else [])]
+    key = " | ".join(names)
+    if key in seen:
+        raise BadResult(f"{path}: result has two cases '{key}'; accepted: each case once")
+    seen.add(key)
+
+
 def load(paths):
     """Results of one or more result files. BadResult in one line when a file cannot be used."""
+    _refuse_files_twice(paths)
     runs, rows, gaps = [], [], []
     for path in map(pathlib.Path, paths):
+        seen = set()
         result = read_json(path)
         runs.append(_run(path, result))
         cases = result["cases"]
@@ -233,6 +255,7 @@ def load(paths):
         for index, case in enumerate(cases):
             where = f"cases[{index}]"
             row = _case_row(path, where, case)
+            _refuse_twice(path, case, seen)
             reasons = case.get("not_measured") or {}
             _expect(isinstance(reasons, dict), path, f"{where}.not_measured", reasons, "an object")
             gaps += [{"run": len(runs) - 1, "case": len(rows), "field": field, "reason": str(why)}
