@@ -61,9 +61,32 @@ def test_a_clock_that_was_chosen_is_shown(write, tmp_path, monkeypatch):
 @pytest.mark.parametrize("records", [[SAMPLE], [dict(HEAD, schema="x"), SAMPLE], [HEAD], [{"a": 1}]])
 def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
     path = write(*records)
-    assert trace.main([str(path), "--out", str(tmp_path)]) == 2
+    assert trace.main([str(path), "--out", str(tmp_path / "new" / "out")]) == 2
     error = capsys.readouterr().err
     assert str(path) in error and error.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("bad, words", [
+    ({"a": 1}, "not a record"), ({k: v for k, v in SAMPLE.items() if k != "time_s"}, "has no 'time_s'"),
+    (dict(SAMPLE, power_w="much"), "a value of another type"), (dict(DECISION, level=None), "a value of another type"),
+    (dict(HEAD, events=3), "a value of another type")])
+def test_of_a_bad_trace_beside_a_good_one_nothing_is_written(write, capsys, tmp_path, bad, words):
+    good = write(HEAD, SAMPLE, DECISION, MEASURES, name="good.jsonl")
+    path = write(HEAD, SAMPLE, DECISION, bad)
+    assert trace.main([str(good), str(path), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"{path}:" in error and words in error and error.count("\n") == 1, error
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_traces_of_one_name_are_refused(write, capsys, tmp_path):
+    (tmp_path / "other").mkdir()
+    paths = [str(write(HEAD, SAMPLE, DECISION, MEASURES, name=name)) for name in ("t.jsonl", "other/t.jsonl")]
+    assert trace.main([*paths, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert all(path in error for path in paths) and "t.png" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("line", [

@@ -5,6 +5,7 @@ cards, schema dfa-monitor/1: each card, their sum and its budget, and a table of
 """
 
 import argparse
+import io
 import math
 import pathlib
 import re
@@ -61,8 +62,12 @@ def _load(path, lines):
 
 
 def column(records, key):
-    """Values of a key, NaN where there is none, so that lines break there."""
-    return [math.nan if r.get(key) is None else r[key] for r in records]
+    """Values of a key, NaN where there is none, so that lines break there; TypeError for what is no number."""
+    values = [math.nan if r.get(key) is None else r[key] for r in records]
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"{key} is {value!r}")
+    return values
 
 
 def spans(decisions, key, end):
@@ -171,18 +176,35 @@ def draw(trace, path):
         figure.savefig(path, dpi=130)
 
 
-def _picture(path, target):
-    """Draws one file; a table of what it shows where that is of many cards."""
-    lines = _lines(path)
+def _picture(path):
+    """(PNG of one file, a table of what it shows where that is of many cards)."""
+    lines, png = _lines(path), io.BytesIO()
     if not _of_cards(lines):
-        draw(_load(path, lines), target)
-        return ""
+        trace = _load(path, lines)
+        try:
+            draw(trace, png)
+        except KeyError as error:
+            raise BadTrace(f"{path}: a record of {SCHEMA} has no {error}") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise BadTrace(f"{path}: a record of {SCHEMA} has a value of another type: {error}".replace("\n", " ")) from error
+        return png.getvalue(), ""
     try:
         found = cards.load(path, lines)
     except ValueError as error:
         raise BadTrace(str(error)) from error
-    cards.draw(found, target)
-    return "\n".join(filter(None, (cards.held(found), cards.table(found))))
+    cards.draw(found, png)
+    return png.getvalue(), "\n".join(filter(None, (cards.held(found), cards.table(found))))
+
+
+def _targets(paths, folder):
+    """{picture: trace}: each has a name of its own."""
+    targets = {}
+    for path in paths:
+        target = folder / (pathlib.Path(path).stem + ".png")
+        if target in targets:
+            raise BadTrace(f"{targets[target]} and {path} would both be {target}; accepted: traces with names of their own")
+        targets[target] = path
+    return targets
 
 
 def main(argv=None):
@@ -192,10 +214,11 @@ def main(argv=None):
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR")
     arguments = parser.parse_args(argv)
     try:
+        pictures = {target: _picture(path) for target, path in _targets(arguments.traces, arguments.out).items()}
+        from dfa.report.files import write_atomically
         arguments.out.mkdir(parents=True, exist_ok=True)
-        for path in arguments.traces:
-            target = arguments.out / (pathlib.Path(path).stem + ".png")
-            told = _picture(path, target)
+        for target, (png, told) in pictures.items():
+            write_atomically(target, png)
             print(f"wrote {target}" + (f"\n{told}" if told else ""))
     except BadTrace as error:
         print(f"dfa.report.trace: {error}", file=sys.stderr)
