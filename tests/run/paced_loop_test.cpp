@@ -3,43 +3,95 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "dfa/error.h"
-#include "sensors/system_clock.h"
 
 namespace dfa::run {
 namespace {
+
+// Time that the loop's own sleeps turn and nothing else, so that a busy machine changes no number.
+// Each 20 ms of it the thread of the loop's driver has looked once at least, while there is one.
+class TurnedClock final : public Clock {
+ public:
+  double now_s() const override {
+    if (std::this_thread::get_id() == owner_) return now_;
+    const std::lock_guard lock(mutex_);
+    ++looks_;
+    looked_.notify_all();
+    return now_;
+  }
+  double shown_s() const { return now_; }  // to whom is no driver
+
+  void sleep_s(double seconds) override {
+    const double end = now_ + seconds;
+    while (now_ < end) {
+      now_ = std::min(end, next_s_);
+      if (now_ < next_s_) continue;
+      next_s_ += kLook;
+      if (driven && driven()) await_look();
+    }
+  }
+
+  std::function<bool()> driven{};
+
+ private:
+  static constexpr double kLook = 0.02;
+
+  // A driver asks for the time when it begins to look and when it has: after three times, whichever
+  // comes first, it has begun and ended once.
+  void await_look() {
+    std::unique_lock lock(mutex_);
+    const long from = looks_;
+    const bool looked = looked_.wait_for(lock, std::chrono::seconds(60),
+                                         [this, from] { return looks_ >= from + 3; });
+    if (!looked) throw std::runtime_error("no driver looks");
+  }
+
+  const std::thread::id owner_ = std::this_thread::get_id();
+  std::atomic<double> now_{0};
+  double next_s_ = kLook;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable looked_;
+  mutable long looks_ = 0;
+};
 
 // Draws 600 W while the loop works and 100 W in its gaps; shows the mean of the last 0.1 s, as
 // boards do, ten times faster than they.
 class LoopMeter final : public Meter {
  public:
-  explicit LoopMeter(const Clock& clock) : clock_(clock) {}
+  explicit LoopMeter(const TurnedClock& clock) : clock_(clock) {}
   std::string name() const override { return "loop"; }
   Quantity quantity() const override { return Quantity::power_w; }
   double period_s() const override { return 0.02; }
   Verdict status() const override { return Verdict::yes(); }
   std::optional<Reading> read() override {
-    const double now = clock_.now_s();
+    const double now = clock_.shown_s();
     return Reading{now, 100 + 500 * share + 0.1 * std::sin(1e3 * now)};
   }
   std::atomic<double> share{1};  // of the time that steps take
 
  private:
-  const Clock& clock_;
+  const TurnedClock& clock_;
 };
 
 TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   PacedLoop loop(
       {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
       {.power = &meter}, clock);
+  clock.driven = [&] { return loop.calibrated(); };
   double mean = 1;
   for (int i = 0; i < 400; ++i) {
     const double begin = clock.now_s();
@@ -60,7 +112,7 @@ TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
 
 // The meter shows 600 W whatever is done, as a card would whose limit nobody heeds.
 TEST(PacedLoop, ALentLimitHoldsACapUntilItIsLost) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   std::atomic<double> limit_w{650};
   const power::Limit limit{.usual_w = 650, .least_w = 300, .most_w = 600, .set = [&](double watts) {
@@ -73,6 +125,7 @@ TEST(PacedLoop, ALentLimitHoldsACapUntilItIsLost) {
                   .calibrate_s = 0.1,
                   .lent = {.limit = limit}},
                  {.power = &meter}, clock);
+  clock.driven = [&] { return loop.calibrated(); };
   const auto steps = [&](int n) {
     for (int i = 0; i < n; ++i) {
       clock.sleep_s(0.004);
@@ -90,7 +143,7 @@ TEST(PacedLoop, ALentLimitHoldsACapUntilItIsLost) {
 }
 
 TEST(PacedLoop, ALeverIsAPolicyWhereItIsLent) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   const power::Limit limit{.usual_w = 650, .least_w = 300, .most_w = 600, .set = [](double) {}};
   LoopOptions options{
@@ -106,7 +159,7 @@ TEST(PacedLoop, ALeverIsAPolicyWhereItIsLent) {
 
 // A card that draws half at 1000 MHz, at which steps take half as long again.
 struct ClockedLoop {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter{clock};
   std::atomic<double> hz{0};
   std::vector<double> locked;
@@ -125,7 +178,9 @@ struct ClockedLoop {
                                                      locked.push_back(at);
                                                    }}},
               .clocks_hz = {1500e6, 1000e6}},
-             {.power = &meter}, clock) {}
+             {.power = &meter}, clock) {
+    clock.driven = [this] { return loop.calibrated(); };
+  }
 
   void steps(int n) {
     for (int i = 0; i < n; ++i) {
@@ -179,7 +234,7 @@ TEST(PacedLoop, WithoutItsLeaseItRunsAtTheCardsOwnClock) {
 }
 
 TEST(PacedLoop, ClocksWithoutAUseAreRefused) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   const power::Clocks lent{.least_hz = 900e6, .most_hz = 1500e6, .lock = [](double) {}};
   LoopOptions options{.policy = {power::Goal::min_energy, 0}, .clocks_hz = {1500e6}};
@@ -193,11 +248,12 @@ TEST(PacedLoop, ClocksWithoutAUseAreRefused) {
 }
 
 TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   PacedLoop loop(
       {.policy = {power::Goal::power_cap, 500}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
       {.power = &meter}, clock);
+  clock.driven = [&] { return loop.calibrated(); };
   EXPECT_FALSE(loop.full_w());
   double mean = 1;
   for (int i = 0; i < 400; ++i) {
@@ -217,23 +273,29 @@ TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
 
 // Two ranks whose steps end together: each waits inside its step while the other has its gap.
 TEST(PacedLoop, RanksThatWaitForEachOtherDoNotTakeGapsForWork) {
-  sensors::SystemClock clock;
   constexpr int kSteps = 250;
   constexpr double kWork = 0.004;
   std::barrier together(2);
+  std::array<double, 2> at_s{};
   std::atomic<double> last_s{0};
-  const auto rank = [&](double cap_w) {
+  const auto rank = [&](std::size_t number, double cap_w) {
+    TurnedClock clock;
     LoopMeter meter(clock);
     PacedLoop loop({.policy = {power::Goal::power_cap, cap_w},
                     .idle_w = 100,
                     .limit_w = 700,
                     .calibrate_s = 0.1},
                    {.power = &meter}, clock);
+    clock.driven = [&] { return loop.calibrated(); };
     double mean = 1;
     for (int i = 0; i < kSteps; ++i) {
       const double begin = clock.now_s();
       clock.sleep_s(kWork);
+      at_s[number] = clock.now_s();
       together.arrive_and_wait();
+      const double both_s = std::max(at_s[0], at_s[1]);
+      together.arrive_and_wait();
+      clock.sleep_s(both_s - clock.now_s());
       loop.pace();
       const double whole = clock.now_s() - begin;
       mean += 0.2 * (std::min(1.0, kWork / whole) - mean);
@@ -241,8 +303,8 @@ TEST(PacedLoop, RanksThatWaitForEachOtherDoNotTakeGapsForWork) {
       if (i >= kSteps - 100) last_s += whole / 200;
     }
   };
-  std::thread other([&] { rank(290); });
-  rank(300);
+  std::thread other([&] { rank(1, 290); });
+  rank(0, 300);
   other.join();
   // Duties of 0.37 and 0.39 each; taken for work, gaps made each other longer up to a tenth of the
   // work.
@@ -250,7 +312,7 @@ TEST(PacedLoop, RanksThatWaitForEachOtherDoNotTakeGapsForWork) {
 }
 
 TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   PacedLoop loop(
       {.policy = {power::Goal::power_cap, 200}, .idle_w = 100, .limit_w = 700, .calibrate_s = 60},
@@ -262,11 +324,12 @@ TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {
 }
 
 TEST(PacedLoop, ACapAboveWhatTheLoopDrawsCostsNothing) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   PacedLoop loop(
       {.policy = {power::Goal::power_cap, 690}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
       {.power = &meter}, clock);
+  clock.driven = [&] { return loop.calibrated(); };
   for (int i = 0; i < 100; ++i) {
     clock.sleep_s(0.004);
     loop.pace();
@@ -276,7 +339,7 @@ TEST(PacedLoop, ACapAboveWhatTheLoopDrawsCostsNothing) {
 }
 
 TEST(PacedLoop, WhatCannotBeHeldIsRefused) {
-  sensors::SystemClock clock;
+  TurnedClock clock;
   LoopMeter meter(clock);
   EXPECT_THROW(PacedLoop({.policy = {power::Goal::min_energy, 0}}, {.power = &meter}, clock),
                InvalidArgument);
