@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "dfa/problem.h"
+#include "spec/config_text.h"
 
 namespace dfa::profile {
 namespace {
@@ -38,7 +39,12 @@ Verdict check(const Row& row) {
   if (!(p.error >= 0)) return Verdict::no("error must be 0 or more");
   if (p.memory_bytes < 0) return Verdict::no("memory_bytes must be 0 or more");
   try {
-    parse_problem(row.problem);
+    const Problem problem = parse_problem(row.problem);
+    require_known_type(p.label);
+    if (names_other_pass(p.label, problem.pass)) {
+      return Verdict::no("config '" + p.label + "' is of the other pass than '" + row.problem +
+                         "'");
+    }
   } catch (const InvalidArgument& error) {
     return Verdict::no(error.what());
   }

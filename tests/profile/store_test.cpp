@@ -266,6 +266,18 @@ std::string refusal(const std::string& text) {
   return "";
 }
 
+TEST(Json, AConfigurationThatNoPlanWouldTakeIsRefused) {
+  Row row = sample_row("BackwardConfig{.block_q=64}");
+  EXPECT_EQ(refusal(text({sample_row(), row})),
+            "profile: row 2: config 'BackwardConfig{.block_q=64}' is of the other pass than '" +
+                row.problem + "'");
+  row.point.label = "Forwardconfig{.block_q=64}";
+  EXPECT_EQ(refusal(text({row})).find("profile: row 1: config: 'Forwardconfig{.block_q=64}' is of"),
+            0u);
+  row.point.label = "ForwardConfig{.block_q=64}";
+  EXPECT_EQ(refusal(text({row})), "");
+}
+
 TEST(Json, AKeyThatNobodyReadsIsNamed) {
   const std::string good = text({sample_row("a"), sample_row("b")});
   std::string bad = good;
