@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -271,44 +269,35 @@ TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
   EXPECT_THROW(loop.set_policy({power::Goal::temp_cap, 70}), InvalidArgument);
 }
 
-// Two ranks whose steps end together: each waits inside its step while the other has its gap.
-TEST(PacedLoop, RanksThatWaitForEachOtherDoNotTakeGapsForWork) {
-  constexpr int kSteps = 250;
-  constexpr double kWork = 0.004;
-  std::barrier together(2);
-  std::array<double, 2> at_s{};
-  std::atomic<double> last_s{0};
-  const auto rank = [&](std::size_t number, double cap_w) {
-    TurnedClock clock;
-    LoopMeter meter(clock);
-    PacedLoop loop({.policy = {power::Goal::power_cap, cap_w},
-                    .idle_w = 100,
-                    .limit_w = 700,
-                    .calibrate_s = 0.1},
-                   {.power = &meter}, clock);
-    clock.driven = [&] { return loop.calibrated(); };
-    double mean = 1;
-    for (int i = 0; i < kSteps; ++i) {
-      const double begin = clock.now_s();
-      clock.sleep_s(kWork);
-      at_s[number] = clock.now_s();
-      together.arrive_and_wait();
-      const double both_s = std::max(at_s[0], at_s[1]);
-      together.arrive_and_wait();
-      clock.sleep_s(both_s - clock.now_s());
-      loop.pace();
-      const double whole = clock.now_s() - begin;
-      mean += 0.2 * (std::min(1.0, kWork / whole) - mean);
-      meter.share = mean;
-      if (i >= kSteps - 100) last_s += whole / 200;
-    }
+// A rank of a job whose steps hold the gaps of another, which it waits for: taken for work, they
+// would make its own gaps longer, and those the other's.
+TEST(PacedLoop, AStepThatWaitedForAnotherRankHasTheGapOfItsWork) {
+  constexpr double kWork = 0.004, kWaited = 5 * kWork;
+  TurnedClock clock;
+  LoopMeter meter(clock);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
+      {.power = &meter}, clock);
+  clock.driven = [&] { return loop.calibrated(); };
+  const auto gap_after = [&](double step_s) {
+    clock.sleep_s(step_s);
+    const double begin = clock.now_s();
+    loop.pace();
+    return clock.now_s() - begin;
   };
-  std::thread other([&] { rank(1, 290); });
-  rank(0, 300);
-  other.join();
-  // Duties of 0.37 and 0.39 each; taken for work, gaps made each other longer up to a tenth of the
-  // work.
-  EXPECT_LT(last_s.load(), 2 * kWork / 0.37);
+  double mean = 1;
+  for (int i = 0; i < 400; ++i) {
+    mean += 0.2 * (kWork / (kWork + gap_after(kWork)) - mean);
+    meter.share = mean;
+  }
+  const double plain = gap_after(kWork);  // from here on the meter shows what it showed last
+  ASSERT_GT(plain, kWork / 4);
+  for (int i = 0; i < 8; ++i) gap_after(i % 2 == 0 ? kWaited : kWork);
+  for (int i = 0; i < 8; ++i) {
+    const double gap = gap_after(i % 2 == 0 ? kWaited : kWork);
+    EXPECT_GT(gap, 0.75 * plain) << i;
+    EXPECT_LT(gap, 2 * plain) << i;  // by the mean it would be three times, by each step five
+  }
 }
 
 TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {
