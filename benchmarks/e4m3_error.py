@@ -4,8 +4,8 @@
     python3 benchmarks/e4m3_error.py [--data examples/data/minilm_layer0_qkv.safetensors]
 
 Needs dfa, PyTorch and safetensors; runs on the CPU. Columns are the error's norm in per cent of the output's, all rows of all heads:
-bf16 inputs; e4m3 with one factor for a tensor, with one for each head, and that with q and k rotated before (random signs, then a
-Hadamard matrix, which leaves q·k as it is). `p8` are the same with probabilities in e4m3 too, as tensor cores take them:
+bf16 inputs; e4m3 with one factor for a tensor, with one for each head, and that with q and k rotated before
+(dfa.quantize's rotate, which leaves q·k as it is). `p8` are the same with probabilities in e4m3 too, as tensor cores take them:
 2^8 · exp(s - max), rounded, over the sum of what was not rounded. The CPU's engine keeps probabilities in fp32.
 """
 
@@ -50,15 +50,6 @@ def exact(q, k, v, p8=False):
     return p @ v / total
 
 
-def rotated(x):
-    d = x.shape[3]
-    h = torch.ones(1, 1, dtype=torch.float64)
-    while h.shape[0] < d:
-        h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
-    signs = torch.randint(0, 2, (d,), generator=torch.Generator().manual_seed(2)).double() * 2 - 1
-    return (x.double() * signs @ h / d ** 0.5).float()
-
-
 def wider(x, descale):
     return x.double() * (descale[..., None, None] if descale.dim() else descale)
 
@@ -68,8 +59,8 @@ def errors(q, k, v):
     def share(o):  # by heads, so that small ones count
         return 100 * ((o.double() - truth).flatten(2).norm(dim=2) / truth.flatten(2).norm(dim=2)).mean().item()
     row = [share(dfa.attention(*(x.bfloat16() for x in (q, k, v))))]
-    for turn, scale in ((False, "tensor"), (False, "head"), (True, "head")):
-        parts = [dfa.quantize(rotated(x) if turn and n < 2 else x, scale) for n, x in enumerate((q, k, v))]
+    for seed, scale in ((None, "tensor"), (None, "head"), (2, "head")):
+        parts = [*(dfa.quantize(x, scale, rotate=seed) for x in (q, k)), dfa.quantize(v, scale)]
         codes, factors = zip(*parts)
         row.append(share(dfa.attention(*codes, **{f"{name}_descale": x for name, x in zip("qkv", factors)})))
         row.append(share(exact(*(wider(*part) for part in parts), p8=True)))

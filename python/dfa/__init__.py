@@ -15,6 +15,7 @@ _PLACES = {
     "backends": "dfa._plan",
     "plan": "dfa._plan",
     "quantize": "dfa._torch_quantize",
+    "rotate": "dfa._torch_rotate",
     "Plan": "dfa._core",
     "EnergyMeter": "dfa._meter",
     "TokenMeter": "dfa._token_meter",

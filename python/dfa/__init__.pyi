@@ -7,6 +7,7 @@ from dfa._plan import plan as plan
 from dfa._policy import Policy as Policy
 from dfa._token_meter import TokenMeter as TokenMeter
 from dfa._torch_quantize import quantize as quantize
+from dfa._torch_rotate import rotate as rotate
 from dfa._torch_varlen import attention_varlen as attention_varlen
 
 __version__: str

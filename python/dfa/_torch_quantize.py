@@ -2,6 +2,8 @@
 
 import torch
 
+from dfa._torch_rotate import check_rotation, refuse_other_types, turned
+
 E4M3 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(E4M3).max
 
@@ -11,20 +13,21 @@ def rounded(x):
     return x.clamp(-_LARGEST, _LARGEST).to(E4M3)
 
 
-def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
+             rotate: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(x8, descale) of x [b, h, s, d]: x8 is float8_e4m3fn of x's shape, descale float32 [b, hk], and x8 · descale is x, rounded.
 
     scale: "head", a factor for each batch and head of keys, or "tensor", one for all, of shape []. heads: hk, of which a group of
     h / hk heads each share a factor, as q needs where it has more heads than k and v; h unless given. The factor makes the
     largest number of its part 448, the largest of the type; where all are 0 it is 1. A part with NaN or infinity has no factor:
     it becomes NaN, as its numbers do. x may be float32, float16, bfloat16 or float64, on any device.
+    rotate: a seed, with which x is dfa.rotate(x, seed) before it is rounded, in float32. Of q and k, with one seed, it leaves o as it
+    is and takes the error that outliers of columns make away (docs/design/0033-fp8.md); after RoPE, and not of v. None: x as it is.
 
-    Raises TypeError on what is no tensor of these types, ValueError on shapes, scales and heads it cannot take, and on x that
+    Raises TypeError on what is no tensor of these types, ValueError on shapes, scales, heads and seeds it cannot take, and on x that
     requires a gradient, which the rounding has none of.
     """
-    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.itemsize == 1:
-        kind = x.dtype if isinstance(x, torch.Tensor) else f"a {type(x).__qualname__}"
-        raise TypeError(f"x is {kind}; accepted: a tensor of PyTorch, of float32, float16, bfloat16 or float64")
+    refuse_other_types(x)
     if x.is_nested or x.layout != torch.strided or x.dim() != 4:
         raise ValueError(f"x has {x.dim()} dimensions, or is not dense; accepted: a dense tensor [b, h, s, d]")
     if x.requires_grad and torch.is_grad_enabled():
@@ -35,6 +38,9 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) 
     heads = h if heads is None else heads
     if type(heads) is not int or heads < 1 or h % heads:
         raise ValueError(f"heads is {heads!r}; accepted: a divisor of the {h} heads of x")
+    if rotate is not None:
+        check_rotation(x, rotate, "rotate")
+        x = turned(x, rotate)
     of_part = x.numel() if scale == "tensor" else h // heads * x.shape[2] * x.shape[3]
     parts = x.float().reshape((b, heads, of_part) if scale == "head" else (1, 1, of_part))
     if of_part == 0:
