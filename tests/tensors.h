@@ -33,7 +33,7 @@ struct Tensors {
   std::vector<float> d_bias;
   const std::uint64_t* dropout = nullptr;  // seed and offset, in the place of the problem's seed
   BlockArrays blocks;
-  HostDescales factors;  // of e4m3, [b, hk], of packed sequences too
+  HostDescales factors;  // of e4m3, [b, hk, blocks of rows], of packed sequences too
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1)
       : p(parse_problem(line)), blocks(p) {
@@ -106,7 +106,7 @@ struct Tensors {
   }
   Descales descales() const {
     Descales all = descales_of(p, factors);
-    all.q.batch = all.k.batch = all.v.batch = p.hk;
+    if (p.packed()) all.q.batch = all.k.batch = all.v.batch = p.hk;
     return all;
   }
   BackwardArgs backward_args() {
@@ -191,7 +191,8 @@ struct Tensors {
     fill_normal(data.data(), type, count, seed);
     return data;
   }
-  // Normal values in e4m3, and their factors, which differ so far that no head passes for another;
+  // Normal values in e4m3, and their factors, which differ so far that no head or block of rows
+  // passes for another;
   // each packed sequence has its own.
   std::vector<float> quantized(std::vector<std::byte>& to, const Quantizable& tensor,
                                std::uint64_t seed) const {

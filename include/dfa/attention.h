@@ -103,12 +103,14 @@ struct Logits {
 };
 
 // What the numbers of a tensor in e4m3 are multiplied by, fp32, on the host for the CPU, on the
-// device for a GPU: one for each batch and key head, [b, hk]. Strides in elements; 0: one for all.
-// Of packed sequences b counts those, and of a paged cache too.
+// device for a GPU: one for each batch and key head, [b, hk], and where Problem::descale_rows says
+// so each block of rows, [b, hk, blocks]. Strides in elements; 0: one for all. Of packed sequences
+// b counts those, and of a paged cache too.
 struct Descale {
   const float* values = nullptr;  // null: 1
   std::int64_t batch = 0;
   std::int64_t head = 0;
+  std::int64_t block = 0;
 };
 
 // Of problems in e4m3, or whose k and v are (Problem::kv); else not looked at. Query heads have

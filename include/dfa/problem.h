@@ -98,6 +98,9 @@ struct DFA_API Problem {
   // Likewise: o and lse of a sequence have the same bits whatever else is in the call, on the same
   // device by the same build. Splits, if any, then have sizes that follow from its own length.
   bool batch_invariant = false;
+  // Rows of q, k or v that share a factor of e4m3, a multiple of 64, of dense problems; 0: all of a
+  // sequence. Row r has that of block r / descale_rows.
+  std::int64_t descale_rows = 0;
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
   Strides q_strides{};
@@ -149,11 +152,11 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
 // [sink] [dropout(P,SEED)] [blocks(…)] [mask_mod(TEXT)] [score_mod(TEXT)] [page(N)]` `[kv(e4m3)]
-// [num_splits(N)] [batch_invariant] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN,
-// sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them
-// `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16
-// to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole pages, as
-// many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].
+// [descale_rows(N)] [num_splits(N)] [batch_invariant] [layout(bshd)] [strides_q(B,H,R)] …`.
+// Shorthands on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`,
+// or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws
+// N of them, 16 to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole
+// pages, as many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].
 // blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]) draws so many of the blocks of Q queries and
 // K keys, 128x128, for each batch and each head where these are named, and half of them with
 // bitmaps where `partial` is; blocks(FILE) reads them; blocks(QxK[,b][,h][,partial]) leaves the

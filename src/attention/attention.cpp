@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "attention/plan_memo.h"
@@ -172,27 +173,32 @@ void require_logits(const Problem& p, const Logits& logits, const Device& device
   if (p.alibi) require_slopes(p, logits, device);
 }
 
-void require_finite(const char* name, const Descale& descale, std::int64_t b, std::int64_t hk) {
-  for (std::int64_t i = 0; i < b * hk; ++i) {
-    const float value = descale_of(descale, i / hk, i % hk);
+void require_finite(const char* name, const Problem& p, const Descale& descale, std::int64_t rows) {
+  const std::int64_t blocks = descale_blocks(p, rows);
+  for (std::int64_t i = 0; i < p.b * p.hk * blocks; ++i) {
+    const std::int64_t head = i / blocks, block = i % blocks;
+    const float value = descale_of(descale, head / p.hk, head % p.hk, block);
     if (std::isfinite(value)) continue;
+    const std::string at = p.descale_rows == 0 ? "" : ", block " + std::to_string(block);
     throw InvalidArgument(std::string(name) + " has " + std::to_string(value) + " at batch " +
-                          std::to_string(i / hk) + ", key head " + std::to_string(i % hk) +
-                          "; accepted: finite numbers");
+                          std::to_string(head / p.hk) + ", key head " +
+                          std::to_string(head % p.hk) + at + "; accepted: finite numbers");
   }
 }
 
 void require_descales(const Problem& p, const Descales& descales, const Device& device) {
   if (p.kv_dtype() != DType::e4m3) return;
-  const std::pair<const char*, const Descale&> all[] = {
-      {"q_descale", descales.q}, {"k_descale", descales.k}, {"v_descale", descales.v}};
-  for (const auto& [name, descale] : all) {
+  const std::tuple<const char*, const Descale&, std::int64_t> all[] = {
+      {"q_descale", descales.q, p.sq},
+      {"k_descale", descales.k, p.sk},
+      {"v_descale", descales.v, p.sk}};
+  for (const auto& [name, descale, rows] : all) {
     if (descale.values != nullptr) require_floats(name, descale.values);
-    if (descale.batch < 0 || descale.head < 0) {
+    if (descale.batch < 0 || descale.head < 0 || descale.block < 0) {
       throw InvalidArgument(std::string("strides of ") + name +
                             " are negative; accepted: from 0 on");
     }
-    if (on_host(device)) require_finite(name, descale, p.b, p.hk);
+    if (on_host(device)) require_finite(name, p, descale, rows);
   }
 }
 

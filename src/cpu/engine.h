@@ -59,6 +59,13 @@ struct HeadBlocks {
   std::int64_t row_words = 0;
 };
 
+// What elements of 8 bits are multiplied by, of one (b, hk).
+struct RowFactors {
+  const float* values = nullptr;  // null: 1
+  std::int64_t rows = 0;          // that share one; 0: all
+  std::int64_t step = 0;          // elements from one block's to the next's
+};
+
 // Keys and values of one (b, hk), for packing keys [key_begin, key_end). key_begin is a multiple of
 // block_k; key_end too, or sk. Every byte of the packed blocks is written: tails are zero. k and v
 // begin with key `first`, a multiple of block_k.
@@ -68,7 +75,7 @@ struct PackKv {
   std::byte* packed;
   std::int64_t key_begin, key_end;
   std::int64_t first = 0;
-  float k_factor = 1, v_factor = 1;  // of elements of 8 bits, of which k's has q's too
+  RowFactors k_factors{}, v_factors{};
 };
 
 // Query rows [q_begin, q_end) of one (b, hq), at most block_q of them; any number where the engine
@@ -86,6 +93,7 @@ struct ForwardTile {
   std::uint32_t head = 0;          // its number, all batches' counted: of dropout
   HeadBlocks blocks{};
   TextHead text{};
+  RowFactors q_factors{};
 };
 
 // Queries, do, o and lse of one (b, hq), for packing rows [q_begin, q_end); also computes

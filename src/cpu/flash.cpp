@@ -174,13 +174,9 @@ std::int64_t blocks_per_tile(const Engine& engine, std::int64_t heads, std::int6
   return std::clamp<std::int64_t>(heads * q_blocks / tiles, 1, q_blocks);
 }
 
-// Scores take q's and k's descale together, as factors of k.
-float k_factor(const Problem& p, const ForwardArgs& args, std::int64_t b, std::int64_t hk) {
-  if (p.dtype != DType::e4m3) return 1;
-  return descale_of(args.descales.q, b, hk) * descale_of(args.descales.k, b, hk);
-}
-float v_factor(const Problem& p, const ForwardArgs& args, std::int64_t b, std::int64_t hk) {
-  return p.dtype == DType::e4m3 ? descale_of(args.descales.v, b, hk) : 1;
+RowFactors factors_of(const Problem& p, const Descale& descale, std::int64_t b, std::int64_t hk) {
+  if (p.dtype != DType::e4m3 || descale.values == nullptr) return {};
+  return {descale.values + b * descale.batch + hk * descale.head, p.descale_rows, descale.block};
 }
 
 // Of a cache in e4m3 factors are those of scores and of the output: elements then are exact in the
@@ -310,8 +306,8 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
                       .packed = packed_of(b, h),
                       .key_begin = chunk * step,
                       .key_end = std::min((chunk + 1) * step, p.sk),
-                      .k_factor = k_factor(p, args, b, h),
-                      .v_factor = v_factor(p, args, b, h)};
+                      .k_factors = factors_of(p, args.descales.k, b, h),
+                      .v_factors = factors_of(p, args.descales.v, b, h)};
     if (!p.paged()) return engine.pack_kv(config, shape, part);
     std::byte* const k =
         space.gathered + (space.k_bytes + space.v_bytes) * static_cast<std::size_t>(slot);
@@ -341,6 +337,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     task.head = head_number(p, args.logits, b, h);
     if (p.blocks) task.blocks = *all_blocks.of(head);
     task.text = text_head(args.logits, b, h);
+    task.q_factors = factors_of(p, args.descales.q, b, h / group);
     engine.forward_tile(config, with_factors(shape, p, args, b, h / group), task);
   });
 }

@@ -76,18 +76,19 @@ struct FlashForward {
     const Layout layout(c, shape);
     const std::ptrdiff_t size = bytes_of(c.element);
     const auto rows = [&](const void* base, std::int64_t row, std::int64_t first, int dim,
-                          float factor) {
+                          const RowFactors& factors) {
       const std::int64_t left = args.key_end - first;
       return Rows{
           c.element,  static_cast<const std::byte*>(base) + (first - args.first) * row * size,
           row * size, static_cast<int>(left < c.block_k ? left : c.block_k),
-          dim,        factor};
+          dim,        factors,
+          first};
     };
     for (std::int64_t first = args.key_begin; first < args.key_end; first += c.block_k) {
       float* block = reinterpret_cast<float*>(args.packed) + first / c.block_k * layout.block_words;
-      Packing::rows_as_columns(rows(args.k, shape.k_row, first, shape.d, args.k_factor), c.block_k,
+      Packing::rows_as_columns(rows(args.k, shape.k_row, first, shape.d, args.k_factors), c.block_k,
                                block);
-      Packing::rows_as_steps(rows(args.v, shape.v_row, first, shape.dv, args.v_factor), c.block_k,
+      Packing::rows_as_steps(rows(args.v, shape.v_row, first, shape.dv, args.v_factors), c.block_k,
                              block + layout.k_words);
     }
   }
@@ -178,8 +179,9 @@ struct FlashForward {
       const std::ptrdiff_t size = bytes_of(config_.element);
       const auto* first =
           static_cast<const std::byte*>(args_.q) + args_.q_begin * shape_.q_row * size;
-      Packing::rows_flat({config_.element, first, shape_.q_row * size, rows_, shape_.d}, rows_,
-                         layout_.k_steps, q_);
+      Packing::rows_flat({config_.element, first, shape_.q_row * size, rows_, shape_.d,
+                          args_.q_factors, args_.q_begin},
+                         rows_, layout_.k_steps, q_);
       if (shape_.exponent_scale() < 0) Math::negate(q_, 1LL * rows_ * layout_.k_steps);
       for (int row = 0; row < rows_; ++row) {
         max_[row] = kMinusInf;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/engine.h"
 #include "cpu/simd_kernel.h"
 #include "dfa/dtype.h"
 
@@ -16,8 +17,9 @@ struct Rows {
   const std::byte* data;
   std::ptrdiff_t row_bytes;
   int count;
-  int dim;           // elements of a row
-  float factor = 1;  // of what they are widened to; of elements of 8 bits
+  int dim;                 // elements of a row
+  RowFactors factors{};    // of what they are widened to
+  std::int64_t first = 0;  // the number of the first, of which its factor is
 };
 
 template <class Math>
@@ -39,7 +41,8 @@ struct Pack {
       if (row < rows.count) {
         Math::stage_row(rows.type, rows.data + row * rows.row_bytes, rows.dim, out);
         used = words(rows.dim);
-        if (rows.factor != 1) multiply(out, used, rows.factor);
+        const float factor = factor_of(rows, row);
+        if (factor != 1) multiply(out, used, factor);
       }
       for (int i = used; i < stride; ++i) out[i] = 0.0f;
       out += stride;
@@ -91,6 +94,12 @@ struct Pack {
     }
   }
 
+  static float factor_of(const Rows& rows, int row) {
+    const RowFactors& all = rows.factors;
+    if (all.values == nullptr) return 1;
+    return all.values[all.rows > 0 ? (rows.first + row) / all.rows * all.step : 0];
+  }
+
   // Of words that are fp32, which those of elements of 8 bits are.
   static void multiply(float* out, int count, float factor) {
     for (int i = 0; i < count; ++i) out[i] *= factor;
@@ -99,13 +108,16 @@ struct Pack {
   static Rows columns_from(const Rows& rows, int first) {
     const int left = rows.dim - first;
     return {rows.type,  rows.data + first * bytes_of(rows.type), rows.row_bytes,
-            rows.count, left < kMaxColumns ? left : kMaxColumns, rows.factor};
+            rows.count, left < kMaxColumns ? left : kMaxColumns, rows.factors,
+            rows.first};
   }
 
   static Rows from(const Rows& rows, int first) {
     const int left = rows.count > first ? rows.count - first : 0;
-    return {rows.type,  rows.data + first * rows.row_bytes, rows.row_bytes, left, rows.dim,
-            rows.factor};
+    return {rows.type,         rows.data + first * rows.row_bytes,
+            rows.row_bytes,    left,
+            rows.dim,          rows.factors,
+            rows.first + first};
   }
 };
 

@@ -34,8 +34,8 @@ std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t
 
 Problem with_pack_gqa(const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
-  if (p.packed() || !p.plain() || group == 1 || has_backward(p) || hides_keys(p) ||
-      !fills_tiles_better(p, group))
+  if (p.packed() || p.descale_rows > 0 || !p.plain() || group == 1 || has_backward(p) ||
+      hides_keys(p) || !fills_tiles_better(p, group))
     return p;
   const auto q = packed(p.q(), group, p.sq, p.d), o = packed(p.o(), group, p.sq, p.dv);
   if (!q || !o) return p;

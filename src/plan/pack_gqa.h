@@ -12,7 +12,8 @@ namespace dfa {
 // dense [b, h, s, d]) and they fill their tiles better so: with 8 heads to a key head a single
 // query is 8 rows of a tile instead of one of 8 tiles, and k and v are read once instead of 8
 // times. The same memory, every row's arithmetic the same. Otherwise the problem itself, and where
-// a gradient is asked for, since sums over a group's queries would come in another order.
+// a gradient is asked for, since sums over a group's queries would come in another order, or where
+// blocks of a head's rows have factors.
 Problem with_pack_gqa(const Problem& problem);
 
 // Query heads that Hopper's forward takes as neighbouring rows of a tile where the problem itself

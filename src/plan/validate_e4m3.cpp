@@ -20,6 +20,9 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
       require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
       require(p.dtype == DType::e4m3, "element=e4m3 but the problem is ", name_of(p.dtype)),
       require(!p.packed() && !c.varlen && !c.paged, "cuda_sm90 in e4m3 takes no packed sequences"),
+      require(p.descale_rows == 0,
+              "cuda_sm90 in e4m3 takes factors of whole sequences, no "
+              "descale_rows; take backend cpu"),
       validate_plain_logits(p),
       validate_logits(c, p),
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),

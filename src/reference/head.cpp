@@ -14,12 +14,15 @@
 namespace dfa {
 namespace {
 
+// factors: of its rows; none: 1.
 template <typename Real>
 Matrix<Real> load(const void* base, DType type, const Strides& strides, std::int64_t b,
-                  std::int64_t h, std::int64_t rows, std::int64_t cols, float factor = 1) {
+                  std::int64_t h, std::int64_t rows, std::int64_t cols,
+                  const std::vector<float>& factors = {}) {
   Matrix<Real> matrix(rows, cols);
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t start = b * strides.batch + h * strides.head + i * strides.row;
+    const float factor = factors.empty() ? 1 : factors[static_cast<std::size_t>(i)];
     for (std::int64_t x = 0; x < cols; ++x) {
       // tf32 products read their operands with 10 mantissa bits; every other type is stored
       // rounded.
@@ -142,18 +145,23 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
       blocks_(problem, blocks, b, hq),
       order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
-  const auto factor = [&](DType type, const Descale& descale) {
-    return type == DType::e4m3 ? descale_of(descale, b, hk) : 1.0f;
+  const auto factors = [&](DType type, const Descale& descale, std::int64_t rows) {
+    std::vector<float> all;
+    for (std::int64_t i = 0; type == DType::e4m3 && i < rows; ++i) {
+      all.push_back(descale_of(descale, b, hk, p_.descale_rows > 0 ? i / p_.descale_rows : 0));
+    }
+    return all;
   };
   const DType kv = p_.kv_dtype();
-  float of_q = factor(p_.dtype, descales.q), of_k = factor(kv, descales.k);
+  std::vector<float> of_q = factors(p_.dtype, descales.q, p_.sq);
+  std::vector<float> of_k = factors(kv, descales.k, p_.sk);
   if (in_8_bits()) {
-    score_factor_ = static_cast<Real>(of_q * of_k);
-    of_q = of_k = 1;
+    q_factors_.swap(of_q);
+    k_factors_.swap(of_k);
   }
   q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, of_q);
   k_ = load<Real>(k, kv, p_.k(), b, hk, p_.sk, p_.d, of_k);
-  v_ = load<Real>(v, kv, p_.v(), b, hk, p_.sk, p_.dv, factor(kv, descales.v));
+  v_ = load<Real>(v, kv, p_.v(), b, hk, p_.sk, p_.dv, factors(kv, descales.v, p_.sk));
   k_t_ = transpose(k_);
   v_size_ = sizes(v_);
   if (d_o == nullptr) return;
@@ -188,7 +196,10 @@ std::vector<Real> Head<Real>::score_products(std::int64_t i, const Seen& keys) c
   if constexpr (std::is_same_v<Real, float>) {
     if (in_8_bits()) {
       std::vector<float> s = tensor_core_sums(q_.row(i), k_t_, keys.begin, keys.end, order_);
-      for (float& value : s) value *= score_factor_;
+      const float of_q = q_factors_[static_cast<std::size_t>(i)];
+      for (std::size_t j = 0; j < s.size(); ++j) {
+        s[j] *= of_q * k_factors_[static_cast<std::size_t>(keys.begin) + j];
+      }
       return s;
     }
   }

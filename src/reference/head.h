@@ -121,7 +121,7 @@ class Head {
 
   Problem p_;
   Real scale_;
-  Real score_factor_ = 1;  // of scores in 8 bits
+  std::vector<float> q_factors_, k_factors_;  // of rows, for scores in 8 bits
   HeadLogits<Real> logits_;
   HeadDropout<Real> dropout_;
   SeenBlocks blocks_;

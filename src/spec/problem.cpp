@@ -93,7 +93,7 @@ class Parser {
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
         "[sink] [dropout(P,SEED)] [blocks(…)] [mask_mod(TEXT)] [score_mod(TEXT)] [page(N)] "
-        "[kv(e4m3)] [num_splits(N)] "
+        "[kv(e4m3)] [descale_rows(N)] [num_splits(N)] "
         "[batch_invariant] with PASS fwd|bwd|fwdbwd, DTYPE " +
         dtype_names("|") + ", MASK full|causal");
   }
@@ -121,6 +121,7 @@ class Parser {
     }
     problem_.mask.chunk = chunk_.value_or(0);
     problem_.mask.prefix = prefix_.value_or(0);
+    problem_.descale_rows = descale_rows_.value_or(0);
     if (problem_.blocks && !problem_.packed()) fill_states(problem_);
     validate(problem_);
     return problem_;
@@ -196,7 +197,7 @@ class Parser {
     return given = true;
   }
 
-  // Of chunk(N) and prefix(P), which are from 1 on.
+  // Of chunk(N), prefix(P) and descale_rows(N), which are from 1 on.
   static bool take_positions(std::string_view token, std::string_view name,
                              std::optional<std::int64_t>& positions) {
     const auto text = argument_of(token, name);
@@ -288,6 +289,7 @@ class Parser {
       problem_.kv = DType::e4m3;
       return true;
     }
+    if (take_positions(token, "descale_rows", descale_rows_)) return true;
     if (const auto text = argument_of(token, "num_splits")) {
       const std::optional<std::int64_t> splits = to_integer(*text);
       if (!splits || *splits < 1 || *splits > kMostSplits) {
@@ -364,7 +366,7 @@ class Parser {
   bool dtype_ = false;
   bool mask_given_ = false;
   std::optional<Mask> window_;
-  std::optional<std::int64_t> chunk_, prefix_;
+  std::optional<std::int64_t> chunk_, prefix_, descale_rows_;
   std::optional<std::string> bias_;  // its type may be that of a word yet to come
   bool layout_ = false;
   bool dropout_ = false;
@@ -454,6 +456,7 @@ std::string to_line(const Problem& p) {
   if (p.blocks) line += " blocks(" + block_mask_text(*p.blocks) + ")";
   line += user_text(p);
   if (p.kv) line += std::string(" kv(") + name_of(*p.kv) + ")";
+  if (p.descale_rows != 0) line += " descale_rows(" + std::to_string(p.descale_rows) + ")";
   if (p.num_splits != 0) line += " num_splits(" + std::to_string(p.num_splits) + ")";
   if (p.batch_invariant) line += " batch_invariant";
   if (p.layout == Layout::bshd) line += " layout(bshd)";

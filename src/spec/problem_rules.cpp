@@ -33,6 +33,7 @@ using problem_rules::kMostSplits;
 using problem_rules::require_size;
 
 constexpr std::int64_t kMaxExtent = 1LL << 50;  // elements of one tensor, strides included
+constexpr std::int64_t kDescaleStep = 64;       // rows of a warpgroup's product
 // The latent heads of MLA, d 576 with dv 512, have no backward.
 constexpr std::int64_t kMaxHeadDim = 512, kMaxForwardDim = 576;
 // What engines, and the judge's yardstick with them, hold in fp32, and its reciprocal.
@@ -150,6 +151,16 @@ void require_kv(const Problem& p) {
       "; accepted: kv(e4m3) beside page(N) of fp32, fp16 and bf16");
 }
 
+void require_descale_rows(const Problem& p) {
+  if (p.descale_rows == 0) return;
+  const std::string given = "descale_rows(" + std::to_string(p.descale_rows) + ")";
+  if (p.descale_rows < 0 || p.descale_rows > kMaxSize || p.descale_rows % kDescaleStep != 0) {
+    bad(given + "; accepted: a multiple of " + std::to_string(kDescaleStep) + " up to 2^40");
+  }
+  if (p.dtype != DType::e4m3) bad(given + " of " + name_of(p.dtype) + "; accepted: of e4m3");
+  if (p.packed()) bad(given + " of packed sequences; accepted: of dense tensors");
+}
+
 void require_splits(const Problem& p) {
   if (p.num_splits < 0 || p.num_splits > kMostSplits) {
     bad("num_splits is " + std::to_string(p.num_splits) + "; accepted: 0 to " +
@@ -216,6 +227,7 @@ void validate(const Problem& p) {
   require_user_text(p);
   require_splits(p);
   require_kv(p);
+  require_descale_rows(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   const std::int64_t k_b = p.k_batches();
   require_strides("q", p.q(), b, p.hq, q_rows, p.d);

@@ -71,14 +71,55 @@ TEST(E4m3, FactorsOfACacheCount) {
   }
 }
 
+// Of factors of blocks of rows it sees one that is left out, and one of another block.
+TEST(E4m3, FactorsOfBlocksOfRowsCount) {
+  if (!kJudged) GTEST_SKIP() << "values are not judged in this build";
+  const std::string line = "fwd e4m3 hq4 hk2 sq130 sk300 d64 descale_rows(64)";
+  for (Descale Descales::*one : {&Descales::q, &Descales::k, &Descales::v}) {
+    for (const bool left_out : {false, true}) {
+      Tensors t(line, 3);
+      ForwardArgs args = t.forward_args();
+      Descale& wrong = args.descales.*one;
+      if (left_out) {
+        wrong = {};
+      } else {
+        wrong.block = 0;
+      }
+      forward(plan(t.p, {.backend = "cpu"}), args);
+      EXPECT_NE(fault(t, {"wrong", {}}, 3), "") << left_out;
+    }
+  }
+}
+
+// One factor for all blocks of rows is one for the sequence, to the bit.
+TEST(E4m3, BlocksOfRowsMayShareAFactor) {
+  const std::string line = "fwd e4m3 causal b2 hq4 hk2 sq130 sk300 d64";
+  for (const Variant& variant : flash_variants_of(parse_problem(line))) {
+    Tensors whole(line, 5), blocks(line + " descale_rows(64)", 5);
+    blocks.q = whole.q, blocks.k = whole.k, blocks.v = whole.v;
+    run(whole, variant.options);
+    ForwardArgs args = blocks.forward_args();
+    args.descales = whole.descales();
+    for (Descale* one : {&args.descales.q, &args.descales.k, &args.descales.v}) one->block = 0;
+    forward(plan(blocks.p, variant.options), args);
+    EXPECT_EQ(whole.o, blocks.o) << variant.name;
+    EXPECT_EQ(whole.lse, blocks.lse) << variant.name;
+  }
+}
+
 // Of a dense tensor the fp32 numbers that it means.
 std::vector<std::byte> widened(const Tensors& t, const std::vector<std::byte>& from,
-                               std::int64_t heads, const std::vector<float>& factors) {
+                               std::int64_t heads, std::int64_t rows,
+                               const std::vector<float>& factors) {
   const std::int64_t count = t.count(from), of_head = count / (t.p.b * heads);
+  const std::int64_t share = t.p.descale_rows > 0 ? t.p.descale_rows : rows;
+  const std::int64_t blocks = (rows + share - 1) / share;
   std::vector<std::byte> to(static_cast<std::size_t>(count) * sizeof(float));
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t b = i / of_head / heads, h = i / of_head % heads;
-    const float factor = factors[static_cast<std::size_t>(b * t.p.hk + h / (heads / t.p.hk))];
+    const std::int64_t row = i % of_head / (of_head / rows), hk = h / (heads / t.p.hk);
+    const float factor =
+        factors[static_cast<std::size_t>((b * t.p.hk + hk) * blocks + row / share)];
     store_element(to.data(), DType::fp32, i, t.at(from, i) * factor);
   }
   return to;
@@ -87,14 +128,17 @@ std::vector<std::byte> widened(const Tensors& t, const std::vector<std::byte>& f
 // The rule leaves room for probabilities of 8 bits, which engines of a processor do not have: what
 // they lose beside fp32 of the same numbers is the rounding of o.
 TEST(E4m3, EnginesLoseNoMoreThanStoringTheOutput) {
-  for (const std::string sizes : {"causal b2 hq6 hk2 sq65 sk129 d64", "b2 h3 s40 d128 dv32 sink"}) {
+  const std::string lines[][2] = {{"causal b2 hq6 hk2 sq65 sk129 d64", ""},
+                                  {"b2 h3 s40 d128 dv32 sink", ""},
+                                  {"causal b2 hq6 hk2 sq165 sk329 d64 dv72", " descale_rows(64)"}};
+  for (const auto& [sizes, more] : lines) {
     Tensors wide("fwd fp32 " + sizes, 4);
-    for (const Variant& variant : flash_variants_of(parse_problem("fwd e4m3 " + sizes))) {
-      Tensors t("fwd e4m3 " + sizes, 4);
+    for (const Variant& variant : flash_variants_of(parse_problem("fwd e4m3 " + sizes + more))) {
+      Tensors t("fwd e4m3 " + sizes + more, 4);
       run(t, variant.options);
-      wide.q = widened(t, t.q, t.p.hq, t.factors.q);
-      wide.k = widened(t, t.k, t.p.hk, t.factors.k);
-      wide.v = widened(t, t.v, t.p.hk, t.factors.v);
+      wide.q = widened(t, t.q, t.p.hq, t.p.sq, t.factors.q);
+      wide.k = widened(t, t.k, t.p.hk, t.p.sk, t.factors.k);
+      wide.v = widened(t, t.v, t.p.hk, t.p.sk, t.factors.v);
       run(wide, {.backend = "reference"});
       for (std::int64_t i = 0; i < t.count(t.o); ++i) {
         const float right = wide.at(wide.o, i);
@@ -176,6 +220,11 @@ TEST(E4m3, FactorsThatAreNotFiniteAreRefused) {
     EXPECT_EQ(said({.v = {&one}}),
               "v_descale has inf at batch 0, key head 0; accepted: finite numbers");
   }
+  Tensors t("fwd e4m3 b1 hq4 hk2 sq9 sk65 d8 descale_rows(64)");
+  ForwardArgs args = t.forward_args();
+  args.descales.k = {of_heads, 0, 1, 1};  // blocks 0 and 1 of heads 0 and 1
+  EXPECT_EQ(message<InvalidArgument>([&] { forward(plan(t.p, {.backend = "cpu"}), args); }),
+            "k_descale has nan at batch 0, key head 1, block 1; accepted: finite numbers");
 }
 
 TEST(E4m3, WhatIsNotBuiltIsRefusedByName) {
@@ -186,6 +235,10 @@ TEST(E4m3, WhatIsNotBuiltIsRefusedByName) {
   EXPECT_NE(said("bwd e4m3 h1 s8 d8").find("e4m3 has a forward alone"), std::string::npos);
   Tensors t("fwd e4m3 h1 s8 d8");
   ForwardArgs args = t.forward_args();
+  args.descales.k.block = -1;
+  EXPECT_NE(message<InvalidArgument>([&] { forward(plan(t.p), args); }).find("k_descale"),
+            std::string::npos);
+  args.descales.k.block = 0;
   args.descales.k.head = -1;
   EXPECT_NE(message<InvalidArgument>([&] { forward(plan(t.p), args); }).find("k_descale"),
             std::string::npos);

@@ -58,6 +58,7 @@ TEST(Sm90E4m3, WhatItDoesNotTakeHasAReason) {
   };
   names("h2 d64 lens(64,64)", "packed");
   names("h2 d64 lens(64,64) page(16)", "packed");
+  names("h2 s64 d64 descale_rows(64)", "descale_rows");
   names("h2 s64 d64 softcap(3)", "softcap");
   names("h2 s64 d64 sink", "sink");
   names("h2 s64 d64 alibi", "alibi");

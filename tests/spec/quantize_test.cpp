@@ -40,6 +40,60 @@ TEST(Quantize, ZerosHaveTheFactorOne) {
   for (const std::byte code : to) EXPECT_EQ(code, std::byte{0});
 }
 
+TEST(Quantize, EachBlockOfRowsHasAFactor) {
+  const Problem p = parse_problem("fwd e4m3 b2 hq4 hk2 sq130 sk70 d8 descale_rows(64)");
+  std::vector<float> from(static_cast<std::size_t>(extent(p.q(), 2, 4, 130, 8)));
+  for (std::size_t i = 0; i < from.size();
+       ++i) {  // of [b, h, s, d]: the row, and more in odd heads
+    from[i] = static_cast<float>(1 + i / 8 % 130) * (i / 1040 % 2 == 1 ? 2.0f : 1.0f);
+  }
+  std::vector<std::byte> to(from.size());
+  const std::vector<float> factors = quantize(from.data(), quantizable_q(p), to.data());
+  ASSERT_EQ(factors.size(), 12u);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const float largest[] = {128, 256, 260};  // of the odd head of a group
+    EXPECT_EQ(factors[i], largest[i % 3] / 448) << i;
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const float factor = factors[i / 2080 * 3 + i / 8 % 130 / 64];
+    EXPECT_EQ(load_element(to.data(), DType::e4m3, static_cast<std::int64_t>(i)),
+              round_to(DType::e4m3, from[i] / factor));
+  }
+  EXPECT_EQ(quantize(from.data(), quantizable_k(p), to.data()).size(), 8u);
+  const Descales descales = descales_of(p, from.data(), from.data(), from.data());
+  EXPECT_EQ(descales.q.batch, 6);
+  EXPECT_EQ(descales.q.head, 3);
+  EXPECT_EQ(descales.v.head, 2);
+  EXPECT_EQ(descales.v.block, 1);
+}
+
+TEST(Quantize, BlocksOfRowsAreSaidInTheLine) {
+  const Problem p = parse_problem("fwd e4m3 h2 s70 d64 descale_rows(128)");
+  EXPECT_EQ(p.descale_rows, 128);
+  EXPECT_EQ(parse_problem(to_line(p)), p);
+  const auto said = [](const std::string& line) {
+    try {
+      parse_problem(line);
+      return std::string();
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto names = [&](const char* line, const char* words) {
+    EXPECT_NE(said(line).find(words), std::string::npos) << line << ": " << said(line);
+  };
+  names("fwd e4m3 h2 s70 d64 descale_rows(0)", "descale_rows(N), N from 1");
+  names("fwd e4m3 h2 s70 d64 descale_rows(x)", "descale_rows(N), N from 1");
+  names("fwd e4m3 h2 s70 d64 descale_rows(96)", "descale_rows(96); accepted: a multiple of 64");
+  names("fwd e4m3 h2 s70 d64 descale_rows(64) descale_rows(64)", "a second descale_rows");
+  names("fwd bf16 h2 s70 d64 descale_rows(64)", "of bf16; accepted: of e4m3");
+  names("fwd e4m3 h2 d64 lens(5,70) descale_rows(64)", "accepted: of dense tensors");
+  names("fwd bf16 h1 d64 lens(5) page(16) kv(e4m3) descale_rows(64)", "of bf16");
+  Problem negative = p;
+  negative.descale_rows = -64;
+  EXPECT_THROW(validate(negative), InvalidArgument);
+}
+
 TEST(Quantize, PackedSequencesShareOne) {
   const Problem p = parse_problem("fwd e4m3 hq2 hk1 d8 lens(2,3) lens_k(4,9) page(2)");
   std::vector<float> from(static_cast<std::size_t>(p.total_k) * 8, 1.0f);
