@@ -4,8 +4,8 @@
     python3 benchmarks/e4m3_error.py [--data examples/data/minilm_layer0_qkv.safetensors]
 
 Needs dfa, PyTorch and safetensors; runs on the CPU. Columns are the error's norm in per cent of the output's, all rows of all heads:
-bf16 inputs; e4m3 with one factor for a tensor, with one for each head, and that with q and k rotated before
-(dfa.quantize's rotate, which leaves q·k as it is). `p8` are the same with probabilities in e4m3 too, as tensor cores take them:
+bf16 inputs; e4m3 with one factor for a tensor, with one for each head, with one for each block of 64 rows of a head, and one for
+each head with q and k rotated before (dfa.quantize's rotate, which leaves q·k as it is). `p8` are the same with probabilities in e4m3 too, as tensor cores take them:
 2^8 · exp(s - max), rounded, over the sum of what was not rounded. The CPU's engine keeps probabilities in fp32.
 """
 
@@ -17,6 +17,7 @@ import torch
 import dfa
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "examples/data/minilm_layer0_qkv.safetensors"
+ROWS = 64  # that share a factor
 
 
 def real(path):
@@ -51,6 +52,8 @@ def exact(q, k, v, p8=False):
 
 
 def wider(x, descale):
+    if descale.dim() == 3:
+        return x.double() * descale.repeat_interleave(ROWS, 2)[:, :, :x.shape[2], None]
     return x.double() * (descale[..., None, None] if descale.dim() else descale)
 
 
@@ -59,10 +62,10 @@ def errors(q, k, v):
     def share(o):  # by heads, so that small ones count
         return 100 * ((o.double() - truth).flatten(2).norm(dim=2) / truth.flatten(2).norm(dim=2)).mean().item()
     row = [share(dfa.attention(*(x.bfloat16() for x in (q, k, v))))]
-    for seed, scale in ((None, "tensor"), (None, "head"), (2, "head")):
-        parts = [*(dfa.quantize(x, scale, rotate=seed) for x in (q, k)), dfa.quantize(v, scale)]
+    for seed, scale, rows in ((None, "tensor", None), (None, "head", None), (None, "head", ROWS), (2, "head", None)):
+        parts = [*(dfa.quantize(x, scale, rotate=seed, descale_rows=rows) for x in (q, k)), dfa.quantize(v, scale, descale_rows=rows)]
         codes, factors = zip(*parts)
-        row.append(share(dfa.attention(*codes, **{f"{name}_descale": x for name, x in zip("qkv", factors)})))
+        row.append(share(dfa.attention(*codes, **{f"{name}_descale": x for name, x in zip("qkv", factors)}, descale_rows=rows)))
         row.append(share(exact(*(wider(*part) for part in parts), p8=True)))
     return row
 
@@ -71,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, default=DATA, help="a .safetensors file with q, k, v [b, h, s, d]")
     args = parser.parse_args()
-    columns = "bf16", "tensor", "tensor p8", "head", "head p8", "rotated", "rotated p8"
+    columns = "bf16", "tensor", "tensor p8", "head", "head p8", f"{ROWS} rows", f"{ROWS} rows p8", "rotated", "rotated p8"
     print("| inputs | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
     for name, tensors in [("real, layer 0", real(args.data)), *made_up()]:
         print(f"| {name} | " + " | ".join(f"{x:.2f}" for x in errors(*tensors)) + " |")

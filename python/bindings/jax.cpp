@@ -121,18 +121,23 @@ ffi::Error run_backward(const Place& place, Any q, Any k, Any v, Any o, Floats l
   });
 }
 
-// Of elements of 8 bits: the descales are [b, hk, 1].
+// Of a descale [b, hk, blocks of rows].
+Descale descale_of(const Floats& given) {
+  const std::int64_t head = given.dimensions()[2];
+  return {given.typed_data(), given.dimensions()[1] * head, head, 1};
+}
+
+// Of elements of 8 bits. descale_rows: of Problem.
 ffi::Error run_scaled_forward(const Place& place, Any q, Any k, Any v, Floats q_descale,
                               Floats k_descale, Floats v_descale, ffi::Result<Any> o,
                               ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
-                              double scale) {
+                              double scale, std::int64_t descale_rows) {
   return guarded([&] {
     const Call call{Pass::forward, left, right, scale, false};
-    const Problem problem = problem_of(call, q, k, v);
+    Problem problem = problem_of(call, q, k, v);
+    problem.descale_rows = descale_rows;
     ForwardArgs args = forward_args(q, k, v, o, lse);
-    args.descales = {{q_descale.typed_data(), problem.hk, 1},
-                     {k_descale.typed_data(), problem.hk, 1},
-                     {v_descale.typed_data(), problem.hk, 1}};
+    args.descales = {descale_of(q_descale), descale_of(k_descale), descale_of(v_descale)};
     run(problem, place, args);
   });
 }
@@ -212,7 +217,8 @@ auto backward_binding(auto&& binding) {
   return options_of_backward(results_of_backward(inputs_of_backward(std::move(binding))));
 }
 auto scaled_forward_binding(auto&& binding) {
-  return options_of_forward(results_of_forward(descales_after(inputs(std::move(binding)))));
+  return options_of_forward(results_of_forward(descales_after(inputs(std::move(binding)))))
+      .template Attr<std::int64_t>("descale_rows");
 }
 auto variant_forward_binding(auto&& binding) {
   return results_of_forward(inputs(std::move(binding)).RemainingArgs()).template Attrs<Options>();

@@ -132,11 +132,12 @@ BlockLists block_lists(const BlockPointers& given) {
           .bitmaps = bitmaps};
 }
 
-// Of Descales: pointers of q, k, v, and the strides of batch and head of each.
-using DescalePointers = std::array<std::tuple<Pointer, std::int64_t, std::int64_t>, 3>;
-Descale descale_of(const std::tuple<Pointer, std::int64_t, std::int64_t>& given) {
-  const auto& [values, batch, head] = given;
-  return {at<float>(values), batch, head};
+// Of Descales: pointers of q, k, v, and the strides of batch, head and block of each.
+using DescalePointer = std::tuple<Pointer, std::int64_t, std::int64_t, std::int64_t>;
+using DescalePointers = std::array<DescalePointer, 3>;
+Descale descale_of(const DescalePointer& given) {
+  const auto& [values, batch, head, block] = given;
+  return {at<float>(values), batch, head, block};
 }
 
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
@@ -257,13 +258,14 @@ void bind_plan(nb::module_& core) {
          const std::string& algorithm, const std::string& policy, const std::string& profile,
          int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
          std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout,
-         const BlockTuple& blocks, const SplitTuple& splits, bool e4m3_cache,
-         const TextTuple& text) {
+         const BlockTuple& blocks, const SplitTuple& splits, bool e4m3_cache, const TextTuple& text,
+         std::int64_t descale_rows) {
         Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors, totals,
                                      logits, page, positions, dropout, blocks);
         std::tie(problem.num_splits, problem.batch_invariant) = splits;
         if (e4m3_cache) problem.kv = DType::e4m3;
         std::tie(problem.mask_mod, problem.score_mod) = text;
+        problem.descale_rows = descale_rows;
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
@@ -272,6 +274,7 @@ void bind_plan(nb::module_& core) {
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
       "positions"_a = std::array<std::int64_t, 2>{}, "dropout"_a = 0.0, "blocks"_a = BlockTuple{},
       "splits"_a = SplitTuple{}, "e4m3_cache"_a = false, "text"_a = TextTuple{},
+      "descale_rows"_a = 0,
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
       "and what stands in its bias(…); page: rows of a page, 0 where not paged; positions: of a "
@@ -279,7 +282,8 @@ void bind_plan(nb::module_& core) {
       "probability, of a seed that comes with the pointers; blocks: queries and keys of a block, "
       "0: no lists, of each "
       "batch, of each head, with bitmaps; splits: num_splits and batch_invariant of the line; "
-      "e4m3_cache: its kv(e4m3); text: its mask_mod(…) and score_mod(…).");
+      "e4m3_cache: its kv(e4m3); text: its mask_mod(…) and score_mod(…); descale_rows: its "
+      "descale_rows(N), 0: none.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

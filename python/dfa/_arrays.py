@@ -68,6 +68,7 @@ class Logits(NamedTuple):
     dropout: tuple = (0.0, 0)  # its probability, and where seed and offset are
     descales: tuple | None = None  # pointers and strides of those of q, k and v in float8_e4m3fn
     texts: tuple = ("", "")  # mask_mod and score_mod
+    descale_rows: int = 0  # that share one of the descales; 0: all
 
 
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
@@ -99,10 +100,10 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
                         for name, array in (("q", q), ("k", k), ("v", v)))
         plan = plan_of("fwd", dtype, sizes, *options,
                        (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned,
-                       0, positions, logits.dropout[0], text=logits.texts)
+                       0, positions, logits.dropout[0], text=logits.texts, descale_rows=logits.descale_rows)
         workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
         plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
                       (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers,
-                      dropout=logits.dropout[1], descales=logits.descales or ((0, 0, 0),) * 3)
+                      dropout=logits.dropout[1], descales=logits.descales or ((0, 0, 0, 0),) * 3)
     o = o[..., :shapes[2][-1]]
     return (o, lse) if return_lse else o

@@ -11,7 +11,7 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
               chunk=None, prefix=None, mask=None, block_mask=None, mask_mod=None, score_mod=None, dropout_p=0.0, seed=None,
-              q_descale=None, k_descale=None, v_descale=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
+              q_descale=None, k_descale=None, v_descale=None, descale_rows=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -44,7 +44,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     PyTorch and JAX.
     q_descale, k_descale, v_descale: of q, k, v in float8_e4m3fn (PyTorch's, of ml_dtypes, JAX's; dfa.quantize makes them), what their
     numbers are multiplied by: float32 [b, hk] with 1 where it is one for all, or a number; None for 1. Query heads have that of
-    the key head that they read. o is bfloat16, and there is no gradient. Beside causal, window and scale: softcap, alibi_slopes,
+    the key head that they read. descale_rows: a multiple of 64; row r then has the factor of block r // descale_rows, of
+    [b, hk, blocks], on processors. o is bfloat16, and there is no gradient. Beside causal, window and scale: softcap, alibi_slopes,
     sinks, chunk and prefix with PyTorch and NumPy. On processors, which widen to float32, and on Hopper with dense
     tensors, causal and windows; other GPUs refuse it.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
@@ -69,13 +70,14 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
             or prefix is not None or mask is not None or block_mask is not None or seed is not None \
             or mask_mod is not None or score_mod is not None \
-            or q_descale is not None or k_descale is not None or v_descale is not None \
+            or q_descale is not None or k_descale is not None or v_descale is not None or descale_rows is not None \
             or not (type(dropout_p) in (int, float) and dropout_p == 0):
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
                    "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
                    "mask": mask, "dropout_p": dropout_p, "seed": seed, "mask_mod": mask_mod, "score_mod": score_mod}
-        if is_e4m3(q) or not q_descale is k_descale is v_descale is None:
-            return _of_e4m3(q, k, v, return_lse, algorithm, (q_descale, k_descale, v_descale), options | {"block_mask": block_mask})
+        if is_e4m3(q) or not q_descale is k_descale is v_descale is descale_rows is None:
+            return _of_e4m3(q, k, v, return_lse, algorithm, (q_descale, k_descale, v_descale),
+                            options | {"block_mask": block_mask, "descale_rows": descale_rows})
         return _of_logits(q, k, v, return_lse, algorithm, options, block_mask)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 

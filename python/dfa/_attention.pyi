@@ -12,8 +12,8 @@ def attention(
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
     prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
     mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
-    q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, return_lse: Literal[False] = False,
-    deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
+    q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, descale_rows: int | None = None,
+    return_lse: Literal[False] = False, deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
 ) -> Array: ...
 @overload
 def attention(
@@ -22,8 +22,8 @@ def attention(
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
     prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
     mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
-    q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, return_lse: Literal[True],
-    deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
+    q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, descale_rows: int | None = None,
+    return_lse: Literal[True], deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
 ) -> tuple[Array, Array]: ...
 @overload
 def attention(
@@ -32,7 +32,7 @@ def attention(
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
     prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
     mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
-    q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, return_lse: bool = False,
-    deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
+    q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, descale_rows: int | None = None,
+    return_lse: bool = False, deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
 ) -> Array | tuple[Array, Array]: ...
 def adapted_to(types: tuple[type, ...]) -> Any: ...

@@ -17,10 +17,30 @@ def descale_number(name, value):
     return float(value)
 
 
-def check_descale_shape(name, shape, b, hk):
-    """Raises ValueError on other shapes than [], and [b, hk] with 1 where it is one for all."""
-    if len(shape) not in (0, 2) or len(shape) == 2 and (shape[0] not in (1, b) or shape[1] not in (1, hk)):
-        raise ValueError(f"{name} has shape {list(shape)}; accepted: [b, hk] with 1 where it is one for all, here {[b, hk]}, or []")
+def descale_rows_of(value):
+    """How many rows share a factor; 0 for None: all. Raises TypeError and ValueError on what is no multiple of 64."""
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"descale_rows is {shown(value)}; accepted: a whole number, a multiple of 64, or None")
+    if value < 1 or value % 64:
+        raise ValueError(f"descale_rows is {value}; accepted: a multiple of 64, or None")
+    return value
+
+
+def check_descale_shape(name, shape, *sizes):
+    """Raises ValueError on other shapes than [], [b, hk], and the sizes' own, which are these, or with the number of blocks of
+    rows; 1 where it is one for all."""
+    def fits(given, whole):
+        return len(given) == len(whole) and all(x in (1, size) for x, size in zip(given, whole))
+    if len(shape) and not fits(shape, sizes) and not fits(shape, sizes[:2]):
+        kinds = "[b, hk]" if len(sizes) == 2 else "[b, hk, blocks of descale_rows] or [b, hk]"
+        raise ValueError(f"{name} has shape {list(shape)}; accepted: {kinds} with 1 where it is one for all, here {list(sizes)}, or []")
+
+
+def descale_sizes(b, hk, rows, descale_rows):
+    """Of the factors of so many rows: b, hk, and the number of blocks where descale_rows is not 0."""
+    return (b, hk, -(-rows // descale_rows)) if descale_rows else (b, hk)
 
 
 def refuse_others(kind, dropout_p, others):

@@ -35,7 +35,7 @@ def backward(q, k, v, o, lse, d_o, **attributes):
 
 
 def scaled_forward(q, k, v, q_descale, k_descale, v_descale, **attributes):
-    """(o in bfloat16, lse) of q, k, v in float8_e4m3fn, with factors float32 [b, hk, 1]"""
+    """(o in bfloat16, lse) of q, k, v in float8_e4m3fn, with factors float32 [b, hk, blocks of rows]"""
     return _call(("dfa_scaled_forward", *attributes.items()), q, k, v, q_descale, k_descale, v_descale)
 
 
@@ -307,7 +307,7 @@ def _rule(what, mesh, operands, results):
         if name:
             at = len(more)
             more.append({"lengths": f"b l{at // 2}", "alibi": f"b {q_heads}", "sinks": f"r {q_heads}", "bias": of_bias, "dropout": "w",
-                         "descale": f"b {k_heads} m"}[name])
+                         "descale": f"b {k_heads} m{at}"}[name])
     if what[0].endswith("forward"):
         text = f"{', '.join((q, k, v, *more))} -> {o}, {lse}"
     else:

@@ -3,7 +3,7 @@
 import numpy
 
 from dfa import _arrays
-from dfa._descales import check_descale_shape, descale_number, refuse_others
+from dfa._descales import check_descale_shape, descale_number, descale_rows_of, descale_sizes, refuse_others
 from dfa._dropout import probability_of, refuse_seed, words_of
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of, texts_of
 from dfa._shapes import shown
@@ -23,7 +23,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
 
 
 def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks,
-                        bias, chunk, prefix, mask, dropout_p, seed, mask_mod, score_mod, descales=None):
+                        bias, chunk, prefix, mask, dropout_p, seed, mask_mod, score_mod, descales=None, descale_rows=0):
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hq = q.shape[1] if q.ndim == 4 else 0
     alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
@@ -41,32 +41,35 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
     pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
                             (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), dropout, descales,
-                            texts_of(mask_mod, score_mod))
+                            texts_of(mask_mod, score_mod), descale_rows)
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
 
 
 def attention_of_e4m3(q, k, v, return_lse, descales, *, dropout_p=0.0, bias=None, mask=None, block_mask=None, seed=None, mask_mod=None,
-                      score_mod=None, **options):
-    """As dfa.attention. descales: of q, k and v, each None, a number or an array [b, hk] with 1 where it is one for all."""
+                      score_mod=None, descale_rows=None, **options):
+    """As dfa.attention. descales: of q, k and v, each None, a number or an array [b, hk] with 1 where it is one for all, and with
+    descale_rows [b, hk, blocks of so many rows]."""
     refuse_others("arrays", dropout_p, {"bias": bias, "mask": mask, "block_mask": block_mask, "seed": seed, "mask_mod": mask_mod,
                                        "score_mod": score_mod})
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hk = k.shape[1] if k.ndim == 4 else 0
-    factors = [descale_of(f"{name}_descale", given, b, hk) for name, given in zip("qkv", descales)]
-    pointers = tuple((0, 0, 0) if x is None else (_pointer(x), *_arrays.element_strides(x)) for x in factors)
-    return attention_of_logits(q, k, v, return_lse, **_NOTHING | options, descales=pointers)
+    descale_rows = descale_rows_of(descale_rows)
+    factors = [descale_of(f"{name}_descale", given, descale_sizes(b, hk, x.shape[2] if x.ndim == 4 else 0, descale_rows))
+               for name, given, x in zip("qkv", descales, (q, k, v))]
+    pointers = tuple((0, 0, 0, 0) if x is None else (_pointer(x), *_arrays.element_strides(x), *(0,) * (3 - x.ndim)) for x in factors)
+    return attention_of_logits(q, k, v, return_lse, **_NOTHING | options, descales=pointers, descale_rows=descale_rows)
 
 
 _NOTHING = dict.fromkeys(("softcap", "alibi_slopes", "sinks", "bias", "chunk", "prefix", "mask", "seed", "mask_mod", "score_mod")) | {"dropout_p": 0.0}
 
 
-def descale_of(name, given, b, hk):
-    """float32 [b, hk], of strides 0 where it is one for all; None for none."""
+def descale_of(name, given, sizes):
+    """float32 of these sizes, b, hk and, of blocks of rows, their number, of strides 0 where it is one for all; None for none."""
     given = _floats(name, descale_number(name, given))
     if given is None:
         return None
-    check_descale_shape(name, given.shape, b, hk)
-    return numpy.broadcast_to(given, (b, hk))
+    check_descale_shape(name, given.shape, *sizes)
+    return numpy.broadcast_to(given[..., None] if 0 < given.ndim < len(sizes) else given, sizes)
 
 
 def _floats(name, values):

@@ -50,11 +50,11 @@ def plan_of(*question, **more):
 @lru_cache(maxsize=1024)
 def _plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0, totals=(0, 0),
              logits=(0.0, False, False, ""), page=0, positions=(0, 0), dropout=0.0, blocks=(0, 0, False, False, False),
-             splits=(0, False), e4m3_cache=False, text=("", "")):
+             splits=(0, False), e4m3_cache=False, text=("", ""), descale_rows=0):
     """choice: of choice_of; threads: of the CPU, 0 for all; totals: rows of all packed sequences, 0 where dense;
     logits: softcap, whether there are slopes and sinks, and of what a bias is ("b,1,q,k,fp32");
     page: rows of a page of keys, 0 where not paged; positions: of a chunk and of the prefix, 0 for none; dropout: its probability; blocks: queries and keys of
     a block in lists, 0 for none, whether each batch and each head has its own, whether some have bitmaps; splits: num_splits, batch_invariant; e4m3_cache: are k and v in
-    pages of e4m3? text: mask_mod and score_mod."""
+    pages of e4m3? text: mask_mod and score_mod; descale_rows: rows that share a factor of e4m3, 0 for all."""
     return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
-                            backend, *split(choice), threads, totals, logits, page, positions, dropout, blocks, splits, e4m3_cache, text)
+                            backend, *split(choice), threads, totals, logits, page, positions, dropout, blocks, splits, e4m3_cache, text, descale_rows)

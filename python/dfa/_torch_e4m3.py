@@ -9,7 +9,7 @@ import torch
 
 from torch.utils.flop_counter import register_flop_formula, sdpa_flop_count
 
-from dfa._descales import check_descale_shape, descale_number, refuse_others
+from dfa._descales import check_descale_shape, descale_number, descale_rows_of, descale_sizes, refuse_others
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, positions_of, rows_before_heads, scale_at_width, scale_of,
@@ -24,13 +24,14 @@ from dfa._torch_varlen import _logits_of, _On, _pointer
 
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define("e4m3_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
-                "Tensor? alibi_slopes, Tensor? sinks, int left, int right, float scale, float softcap, int chunk, int prefix) "
+                "Tensor? alibi_slopes, Tensor? sinks, int left, int right, float scale, float softcap, int chunk, int prefix, int descale_rows=0) "
                 "-> (Tensor, Tensor)")
 
 
 def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale=None, deterministic=False, softcap=None,
-              alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, **others):
-    """As dfa.attention. descales: of q, k and v, each None, a number or float32 [b, hk] with 1 where it is one for all."""
+              alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, descale_rows=None, **others):
+    """As dfa.attention. descales: of q, k and v, each None, a number or float32 [b, hk] with 1 where it is one for all, and with
+    descale_rows [b, hk, blocks of so many rows]."""
     refuse_others("tensors", dropout_p, others)
     check_e4m3(q, k, v, dims=4, expected="batch, heads, sequence, head dim")
     _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
@@ -41,34 +42,37 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
         raise ValueError("scale is a tensor; accepted beside float8_e4m3fn: a number, or None for 1 / sqrt(d)")
     q, k, v, dv, scale = _fitting(q, k, v, scale_of(scale))
     sizes = sizes_of(q.shape, k.shape, v.shape)
-    b, hq, hk, *_ = sizes
-    factors = [descale_of(f"{name}_descale", given, b, hk, q.device) for name, given in zip("qkv", descales)]
+    b, hq, hk, sq, sk, *_ = sizes
+    descale_rows = descale_rows_of(descale_rows)
+    factors = [descale_of(f"{name}_descale", given, descale_sizes(b, hk, rows, descale_rows), q.device)
+               for name, given, rows in zip("qkv", descales, (sq, sk, sk))]
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     sides = window_of(causal, window)
     positions = positions_of(sides, chunk, prefix)
     if nothing_to_read(sizes):
         o, lse = _of_nothing(q, dv, sinks)
     else:
-        o, lse = torch.ops.dfa.e4m3_forward(q, k, v, *factors, slopes, sinks, *sides, scale, softcap, *positions)
+        o, lse = torch.ops.dfa.e4m3_forward(q, k, v, *factors, slopes, sinks, *sides, scale, softcap, *positions, descale_rows)
         o = o[..., :dv] if o.shape[3] != dv else o
     return (o, lse) if return_lse else o
 
 
-def descale_of(name, given, b, hk, device):
-    """float32 [b, hk], of strides 0 where it is one for all; None for none."""
+def descale_of(name, given, sizes, device):
+    """float32 of these sizes, b, hk and, of blocks of rows, their number, of strides 0 where it is one for all; None for none."""
     if given is None:
         return None
     given = descale_number(name, given)
     if isinstance(given, float):
-        return torch.full((), given, dtype=torch.float32, device=device).expand(b, hk)
+        return torch.full((), given, dtype=torch.float32, device=device).expand(sizes)
     if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.layout != torch.strided:
         kind = given.dtype if isinstance(given, torch.Tensor) else shown(given)
         raise TypeError(f"{name} is {kind}; accepted: a number or a float32 tensor [b, hk]")
     if given.device != device:
         raise ValueError(f"{name} is on {given.device}, q on {device}; one device is expected")
     _refuse_gradients(**{name: given})
-    check_descale_shape(name, given.shape, b, hk)
-    return given.float().expand(b, hk)
+    check_descale_shape(name, given.shape, *sizes)
+    given = given.float()
+    return (given[..., None] if 0 < given.dim() < len(sizes) else given).expand(sizes)
 
 
 def check_e4m3(*tensors, dims, expected):
@@ -127,17 +131,17 @@ def _of_nothing(q, dv, sinks):
 
 
 def descale_pointers(*factors):
-    """As plans take them: pointers and strides of batch and head."""
-    return [(0, 0, 0) if x is None else (x.data_ptr(), *x.stride()) for x in factors]
+    """As plans take them: pointers and strides of batch, head and block of rows."""
+    return [(0, 0, 0, 0) if x is None else (x.data_ptr(), *x.stride(), *(0,) * (3 - x.dim())) for x in factors]
 
 
-def _forward(q, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, left, right, scale, softcap, chunk, prefix):
+def _forward(q, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, left, right, scale, softcap, chunk, prefix, descale_rows=0):
     shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
     planned = *map(strides_of, "qkv", shapes, strides), dense_strides((*q.shape[:3], v.shape[3]), rows_before_heads(q.shape, q.stride()))
     threads = torch.get_num_threads() if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0
     with _On(q) as stream:
         plan = plan_of("fwd", "e4m3", sizes_of(*shapes), (left, right), scale, False, planned, q.device.type, "auto", threads, (0, 0),
-                       (softcap, alibi_slopes is not None, sinks is not None, ""), 0, (chunk, prefix))
+                       (softcap, alibi_slopes is not None, sinks is not None, ""), 0, (chunk, prefix), descale_rows=descale_rows)
         o, lse = empty_outputs(q, v, torch.bfloat16)
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, descales=descale_pointers(q_descale, k_descale, v_descale),

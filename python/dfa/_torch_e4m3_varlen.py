@@ -33,7 +33,7 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
     varlen.check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)),
                           seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)))
     _, _, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
-    factors = [descale_of(f"{name}_descale", given, b, hk, q.device) for name, given in zip("qkv", descales)]
+    factors = [descale_of(f"{name}_descale", given, (b, hk), q.device) for name, given in zip("qkv", descales)]
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
         varlen._check_most(cu_seqlens_q, most[0], "max_seqlen_q")
         varlen._check_most(cu_seqlens_k, most[1], "max_seqlen_k")

@@ -197,7 +197,7 @@ def descales_of(k, v, b, k_descale, v_descale):
     for name, descale in given.items():
         if descale is not None and not is_e4m3_cache(k, v):
             raise ValueError(f"{name} beside k and v of {k.dtype}; accepted: None, or a cache of {E4M3}")
-    return tuple(descale_of(name, descale, b, k.shape[2], k.device) for name, descale in given.items())
+    return tuple(descale_of(name, descale, (b, k.shape[2]), k.device) for name, descale in given.items())
 
 
 def check_tensors(q, k, v):

@@ -2,6 +2,7 @@
 
 import torch
 
+from dfa._descales import descale_rows_of
 from dfa._torch_rotate import check_rotation, refuse_other_types, turned
 
 E4M3 = torch.float8_e4m3fn
@@ -14,7 +15,7 @@ def rounded(x):
 
 
 def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
-             rotate: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+             rotate: int | None = None, descale_rows: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(x8, descale) of x [b, h, s, d]: x8 is float8_e4m3fn of x's shape, descale float32 [b, hk], and x8 · descale is x, rounded.
 
     scale: "head", a factor for each batch and head of keys, or "tensor", one for all, of shape []. heads: hk, of which a group of
@@ -23,6 +24,8 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     it becomes NaN, as its numbers do. x may be float32, float16, bfloat16 or float64, on any device.
     rotate: a seed, with which x is dfa.rotate(x, seed) before it is rounded, in float32. Of q and k, with one seed, it leaves o as it
     is and takes the error that outliers of columns make away (docs/design/0033-fp8.md); after RoPE, and not of v. None: x as it is.
+    descale_rows: a multiple of 64; each block of so many rows has a factor of its own, descale is [b, hk, blocks], and dfa.attention
+    wants the same number. It guards small rows beside large ones, further apart than e4m3 reaches.
 
     Raises TypeError on what is no tensor of these types, ValueError on shapes, scales, heads and seeds it cannot take, and on x that
     requires a gradient, which the rounding has none of.
@@ -38,14 +41,35 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     heads = h if heads is None else heads
     if type(heads) is not int or heads < 1 or h % heads:
         raise ValueError(f"heads is {heads!r}; accepted: a divisor of the {h} heads of x")
+    block = descale_rows_of(descale_rows)
+    if block and scale == "tensor":
+        raise ValueError(f"descale_rows is {block} beside scale 'tensor'; accepted: 'head'")
     if rotate is not None:
         check_rotation(x, rotate, "rotate")
         x = turned(x, rotate)
+    if block:
+        return _by_blocks(x.float(), heads, block)
     of_part = x.numel() if scale == "tensor" else h // heads * x.shape[2] * x.shape[3]
     parts = x.float().reshape((b, heads, of_part) if scale == "head" else (1, 1, of_part))
     if of_part == 0:
         factors = torch.ones(parts.shape[:2], dtype=torch.float32, device=x.device)
     else:
-        largest = parts.abs().amax(2)
-        factors = torch.where(largest == 0, 1.0, (largest / _LARGEST).clamp(min=2.0 ** -126))  # of smaller ones float32 loses digits
+        factors = _factors(parts.abs().amax(2))
     return rounded(parts / factors.unsqueeze(2)).reshape(x.shape), factors if scale == "head" else factors.reshape(())
+
+
+def _by_blocks(x, heads, block):
+    """x [b, h, s, d] in float32, of which each block of rows of a key head has a factor."""
+    b, h, s, d = x.shape
+    blocks = -(-s // block)
+    if x.numel() == 0:
+        return rounded(x), torch.ones(b, heads, blocks, dtype=torch.float32, device=x.device)
+    x = x.reshape(b, heads, h // heads, s, d)
+    of_rows = torch.nn.functional.pad(x.abs().amax((2, 4)), (0, blocks * block - s))
+    factors = _factors(of_rows.reshape(b, heads, blocks, block).amax(3))
+    own = factors.repeat_interleave(block, 2)[:, :, :s]
+    return rounded(x / own[:, :, None, :, None]).reshape(b, h, s, d), factors
+
+
+def _factors(largest):
+    return torch.where(largest == 0, 1.0, (largest / _LARGEST).clamp(min=2.0 ** -126))  # of smaller ones float32 loses digits
