@@ -10,6 +10,7 @@ FlashAttention and the fp64 reference, in fp32 and in bf16. Exit code 1 if a res
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -42,6 +43,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"), metavar="DIR",
                         help="folder for the result files real_input_DTYPE_NAME.json")
     args = parser.parse_args()
+    if shutil.which(args.dfa) is None:
+        parser.error(f"--dfa {args.dfa}: no such program")
     args.out.mkdir(parents=True, exist_ok=True)
 
     wrong = 0

@@ -159,16 +159,16 @@ def main():
     for name in ("steps", "seeds"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name} {getattr(arguments, name)}; accepted: 1 or more")
-    try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out {arguments.out}: {error.strerror}")
     shape, ways = MODEL[device], {"one by one": OneByOne(device), "padded": Padded(device), "packed": Packed(device)}
     if arguments.fa3:
         try:
             ways["packed, FlashAttention-3"] = Packed(device, flash_attention_3(arguments.fa3))
         except OSError as error:
             parser.error(f"--fa3 {arguments.fa3}: {error.__cause__ or error}")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {arguments.out}: {error.strerror}")
     pieces, runs = documents(shape["context"]), []
     for name, way in ways.items():  # the first steps of a process are slow
         train(name, way, 0, 2, pieces, device, shape)
