@@ -23,6 +23,7 @@
 #include "cli/bench_cards.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/named_files.h"
 #include "cli/unused.h"
 #include "cli/values.h"
 #include "dfa/error.h"
@@ -263,6 +264,7 @@ void require_used(const BenchArguments& a, const CLI::App& command) {
 
 void run_bench(BenchArguments& arguments, const CLI::App& command, int& exit_code) {
   require_used(arguments, command);
+  require_apart({{"--out", arguments.out}}, {{"--problems", arguments.problems_file}});
   bench::require_writable(arguments.out);
   arguments.options.scale = scale_of(arguments);
   arguments.options.peers = peers_of(arguments);

@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
+#include "cli/named_files.h"
 #include "cli/owner.h"
 #include "cli/values.h"
 #include "dfa/error.h"
@@ -223,6 +224,8 @@ void write_traces(const PowerArguments& arguments, const run::Governed& governed
 }
 
 void run_power(const PowerArguments& arguments, int& exit_code) {
+  require_apart({{"--trace", arguments.trace}, {"--chrome", arguments.chrome}},
+                {{"--profile", arguments.profile}});
   for (const std::string& file : {arguments.trace, arguments.chrome}) {
     if (!file.empty()) bench::require_writable(file);
   }

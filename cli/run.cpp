@@ -13,6 +13,7 @@
 #include "bench/result_writer.h"
 #include "bench/runner.h"
 #include "cli/command.h"
+#include "cli/named_files.h"
 #include "cli/tensor_files.h"
 #include "cli/values.h"
 #include "dfa/error.h"
@@ -188,6 +189,22 @@ void write_json(const RunArguments& arguments, bench::CaseResult record,
 
 // Trouble with the places to write to is better known before the run than after it.
 void require_places(const RunArguments& arguments) {
+  const std::filesystem::path folder = arguments.out;
+  const auto output = [&](const char* name) {
+    return arguments.out.empty() ? std::string() : (folder / name).string();
+  };
+  const InputFiles& files = arguments.files;
+  require_apart({{"--json", arguments.json},
+                 {"--out", output("o.npy")},
+                 {"--out", output("lse.npy")},
+                 {"--out", output("dq.npy")},
+                 {"--out", output("dk.npy")},
+                 {"--out", output("dv.npy")}},
+                {{"--q", files.q}, {"--k", files.k}, {"--v", files.v}, {"--do", files.d_o}});
+  if (!arguments.json.empty() && std::filesystem::path(arguments.json) == folder) {
+    throw InvalidArgument("--json '" + arguments.json +
+                          "' is the folder of --out; accepted: a file of its own");
+  }
   if (!arguments.json.empty()) bench::require_writable(arguments.json);
   if (arguments.out.empty()) return;
   std::error_code error;

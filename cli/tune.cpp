@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
+#include "cli/named_files.h"
 #include "cli/owner.h"
 #include "cli/unused.h"
 #include "cli/values.h"
@@ -163,6 +164,8 @@ void remove_if_empty(const std::filesystem::path& file) {
 
 void run_tune(TuneArguments& arguments, const CLI::App& command, int& exit_code) {
   require_something(arguments, command);
+  require_apart({{"--export", arguments.export_file}},
+                {{"--profile", arguments.profile}, {"--problems", arguments.problems_file}});
   if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
   const std::vector<Problem> problems = problems_of(arguments);
   const std::string& backend = arguments.tune.points.backend;

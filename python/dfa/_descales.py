@@ -1,11 +1,13 @@
 """What calls of float8_e4m3fn have in common, whatever library their arrays are of: descales, and options that they do not take."""
 
 from numbers import Real
+from operator import index
 
 from dfa._dropout import probability_of
 from dfa._shapes import shown
 
 _MOST = float.fromhex("0x1.fffffep+127")  # of float32
+_MOST_ROWS = 2 ** 40
 
 
 def descale_number(name, value):
@@ -21,11 +23,13 @@ def descale_rows_of(value):
     """How many rows share a factor; 0 for None: all. Raises TypeError and ValueError on what is no multiple of 64."""
     if value is None:
         return 0
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"descale_rows is {shown(value)}; accepted: a whole number, a multiple of 64, or None")
-    if value < 1 or value % 64:
-        raise ValueError(f"descale_rows is {value}; accepted: a multiple of 64, or None")
-    return value
+    try:
+        rows = index(None if isinstance(value, bool) else value)
+    except TypeError:
+        raise TypeError(f"descale_rows is {shown(value)}; accepted: a whole number, a multiple of 64, or None") from None
+    if not 64 <= rows <= _MOST_ROWS or rows % 64:
+        raise ValueError(f"descale_rows is {rows}; accepted: a multiple of 64 up to 2^40, or None")
+    return rows
 
 
 def check_descale_shape(name, shape, *sizes):
@@ -40,7 +44,7 @@ def check_descale_shape(name, shape, *sizes):
 
 def descale_sizes(b, hk, rows, descale_rows):
     """Of the factors of so many rows: b, hk, and the number of blocks where descale_rows is not 0."""
-    return (b, hk, -(-rows // descale_rows)) if descale_rows else (b, hk)
+    return (b, hk, (rows + descale_rows - 1) // descale_rows) if descale_rows else (b, hk)
 
 
 def refuse_others(kind, dropout_p, others):

@@ -80,7 +80,7 @@ def check_e4m3(*tensors, dims, expected):
     if len({x.dtype for x in tensors}) > 1:
         raise ValueError(f"q, k, v have element types {', '.join(str(x.dtype) for x in tensors)}; one for all is expected")
     if tensors[0].dtype != E4M3:
-        raise ValueError(f"element type {tensors[0].dtype} with q_descale, k_descale or v_descale; accepted: {E4M3}")
+        raise ValueError(f"element type {tensors[0].dtype} with q_descale, k_descale, v_descale or descale_rows; accepted: {E4M3}")
     if len({x.device for x in tensors}) > 1:
         raise ValueError(f"q, k, v are on {', '.join(str(x.device) for x in tensors)}; one device is expected")
     for name, x in zip("qkv", tensors):

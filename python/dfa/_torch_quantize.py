@@ -1,8 +1,10 @@
 """PyTorch tensors as float8_e4m3fn and the factors that undo the rounding's scale."""
 
 import torch
+from torch.autograd import forward_ad
 
 from dfa._descales import descale_rows_of
+from dfa._shapes import shown
 from dfa._torch_rotate import check_rotation, refuse_other_types, turned
 
 E4M3 = torch.float8_e4m3fn
@@ -35,12 +37,14 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
         raise ValueError(f"x has {x.dim()} dimensions, or is not dense; accepted: a dense tensor [b, h, s, d]")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x requires a gradient, which rounding to float8_e4m3fn has none of; accepted: x.detach()")
-    if scale not in ("head", "tensor"):
-        raise ValueError(f"scale {scale!r}; accepted: 'head', 'tensor'")
+    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+        raise ValueError("x has a tangent, which rounding to float8_e4m3fn has none of; accepted: x without one")
+    if not isinstance(scale, str) or scale not in ("head", "tensor"):
+        raise ValueError(f"scale is {shown(scale)}; accepted: 'head', 'tensor'")
     b, h = x.shape[:2]
     heads = h if heads is None else heads
     if type(heads) is not int or heads < 1 or h % heads:
-        raise ValueError(f"heads is {heads!r}; accepted: a divisor of the {h} heads of x")
+        raise ValueError(f"heads is {shown(heads)}; accepted: a divisor of the {h} heads of x, 1 or more")
     block = descale_rows_of(descale_rows)
     if block and scale == "tensor":
         raise ValueError(f"descale_rows is {block} beside scale 'tensor'; accepted: 'head'")
@@ -61,7 +65,9 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
 def _by_blocks(x, heads, block):
     """x [b, h, s, d] in float32, of which each block of rows of a key head has a factor."""
     b, h, s, d = x.shape
-    blocks = -(-s // block)
+    if not torch.compiler.is_compiling():
+        block = min(block, max(s, 1))  # a last block is padded
+    blocks = (s + block - 1) // block
     if x.numel() == 0:
         return rounded(x), torch.ones(b, heads, blocks, dtype=torch.float32, device=x.device)
     x = x.reshape(b, heads, h // heads, s, d)

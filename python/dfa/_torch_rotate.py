@@ -51,7 +51,9 @@ def turned(x, seed):
     """x, rotated, in float32 or float64. Sums by halves, as a product of matrices might be one of TF32, or of autocast's 16 bits."""
     x = x if x.dtype == torch.float64 else x.float()
     d = x.shape[-1]
-    n = d & -d
+    n = 1
+    while d % (2 * n) == 0:  # under torch.compile d may be a symbol, which has no bits
+        n *= 2
     x = x * (_signs(d, seed, x.device).to(x.dtype) * n ** -0.5)
     step = 1
     while step < n:

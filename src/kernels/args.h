@@ -123,7 +123,7 @@ struct KernelArgs {
                             // counts
   int zeroed_ahead;         // of how many heads later blocks zero sums that are rounded here too
   SplitQ parts;             // of work tiles that pairs take which stay
-  unsigned chunk_inverse;   // of RangeMask, where `chunk` is above 0
+  unsigned chunk_inverse;   // of MultipliedChunks, where `chunk` is above 0
   float* part_sums;         // what those leave of dv and dk
   int tail_heads;           // from this key head on all alternate
   int chunk;                // of RangeMask: of a mask's chunks, or less the keys of its prefix

@@ -54,7 +54,7 @@ KernelArgs kernel_args(const Problem& p) {
   args.left = window_side(p.mask.left);
   args.right = window_side(p.mask.right);
   args.chunk = p.mask.prefix > 0 ? -window_side(p.mask.prefix) : window_side(p.mask.chunk);
-  if (args.chunk > 0) args.chunk_inverse = RangeMask::inverse_of(args.chunk);
+  if (args.chunk > 0) args.chunk_inverse = MultipliedChunks::inverse_of(args.chunk);
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);

@@ -312,3 +312,25 @@ def test_a_file_of_problems_has_an_end_and_may_have_a_mark(dfa, fails, tmp_path)
     assert done.returncode == 0, done.stderr
     fails(2, ["/dev/zero", "most that is accepted"], "bench", "--problems", "/dev/zero", "--out", "r.json")
     fails(2, ["/dev/zero", "most that is accepted"], "compare", "/dev/zero", "r.json")
+
+
+OF_O = ["--q", "o.npy", "--k", "o.npy", "--v", "o.npy"]
+
+
+@pytest.mark.parametrize("arguments,said", [
+    (["tune", "--profile", "kept", "--export", "kept"], "--export 'kept' is the file of --profile"),
+    (["tune", "--problems", "kept", "--export", "./kept"], "--export './kept' is the file of --problems"),
+    (["bench", "--problems", "kept", "--out", "link"], "--out 'link' is the file of --problems"),
+    (["power", "--problem", "fwd fp32 s64 d32", "--policy", "max_performance", "--trace", "new", "--chrome", "./new"], "--chrome './new' is the file of --trace"),
+    (["run", "--problem", "fwd fp32", "--json", "o.npy", *OF_O], "--json 'o.npy' is the file of --q"),
+    (["run", "--problem", "fwd fp32", "--out", ".", *OF_O], "--out './o.npy' is the file of --q"),
+    (["run", "--problem", "fwd fp32 h1 s8 d8", "--out", "new", "--json", "new"], "--json 'new' is the folder of --out"),
+])
+def test_a_file_that_is_read_is_not_replaced(dfa, tmp_path, arguments, said):
+    (tmp_path / "kept").write_text("fwd fp32 h1 s64 d32\n")
+    (tmp_path / "link").symlink_to("kept")
+    save(tmp_path / "o.npy", 1, 8, 8)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = dfa(*arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and said in done.stderr
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -51,12 +51,13 @@ TEST(TileMask, BoundsAreThoseOfTheMask) {
   });
 }
 
-RangeMask chunks_of(const TileMask& window, int chunk) {
-  return {window, chunk, RangeMask::inverse_of(chunk)};
+HopperRangeMask hopper_chunks(const TileMask& window, int chunk) {
+  return {window, {chunk, MultipliedChunks::inverse_of(chunk)}};
 }
 
 // Chunks, and prefixes below 0.
-void expect_bounds(const Mask& mask, const RangeMask& m) {
+template <typename AnyMask>
+void expect_bounds(const Mask& mask, const AnyMask& m) {
   for (int i = 0; i < m.sq; ++i) {
     EXPECT_EQ(m.key_begin(i), mask.key_begin(i, m.sq, m.sk));
     EXPECT_EQ(m.key_end(i), mask.key_end(i, m.sq, m.sk));
@@ -79,23 +80,28 @@ void expect_bounds(const Mask& mask, const RangeMask& m) {
 TEST(RangeMask, BoundsAreThoseOfTheMask) {
   for_all([](const Mask& window, const TileMask& m) {
     for (const int chunk : {1, 5, 16, 33, 1000}) {
-      expect_bounds({.left = window.left, .right = window.right, .chunk = chunk},
-                    chunks_of(m, chunk));
+      const Mask chunks{.left = window.left, .right = window.right, .chunk = chunk};
+      expect_bounds(chunks, RangeMask{m, {chunk}});
+      expect_bounds(chunks, hopper_chunks(m, chunk));
     }
-    expect_bounds(window, {m, 0, 0});
+    expect_bounds(window, RangeMask{m, {0}});
+    expect_bounds(window, HopperRangeMask{m, {0, 0}});
     if (window != kCausal) return;
     for (const int prefix : {1, 5, 16, 1000}) {
-      expect_bounds({.right = 0, .prefix = prefix}, {m, -prefix, 0});
+      expect_bounds({.right = 0, .prefix = prefix}, RangeMask{m, {-prefix}});
+      expect_bounds({.right = 0, .prefix = prefix}, HopperRangeMask{m, {-prefix, 0}});
     }
   });
 }
 
 TEST(RangeMask, BoundsOfTheLongestSequencesDoNotOverflow) {
   constexpr int kLength = 1 << 28, kLongest = 1 << 29;
-  const RangeMask chunks = chunks_of({-1, 0, kLength, 1}, kLongest);
-  EXPECT_EQ(chunks.key_end(0), 0);  // far ahead of the key
-  EXPECT_EQ(chunks.key_end(kLength - 1), 1);
-  const RangeMask prefix{{-1, 0, kLength, kLength}, -kLongest, 0};
+  const TileMask causal{-1, 0, kLength, 1};
+  EXPECT_EQ((RangeMask{causal, {kLongest}}.key_begin(0)), 0);  // far ahead of the key
+  EXPECT_EQ((RangeMask{causal, {kLongest}}.key_end(kLength - 1)), 1);
+  EXPECT_EQ(hopper_chunks(causal, kLongest).key_begin(0), 0);
+  EXPECT_EQ(hopper_chunks(causal, kLongest).key_end(kLength - 1), 1);
+  const RangeMask prefix{{-1, 0, kLength, kLength}, {-kLongest}};
   EXPECT_EQ(prefix.key_end(0), kLength);
   EXPECT_EQ(prefix.query_begin(kLength - 1), 0);
 }
@@ -108,7 +114,7 @@ TEST(RangeMask, ChunksOfAnySizeBeginWhereTheyShouldAtAnyPosition) {
     const int chunk = 1 + static_cast<int>(random.below(draw, 1ull << (1 + draw / 3 % 29)));
     const int query = static_cast<int>(random.below(draw + 1, kLength));
     const int sk = static_cast<int>(random.below(draw + 2, kLength));
-    const RangeMask m = chunks_of({-1, -1, kLength, sk}, chunk);
+    const HopperRangeMask m = hopper_chunks({-1, -1, kLength, sk}, chunk);
     const Mask mask{.chunk = chunk};
     ASSERT_EQ(m.key_begin(query), mask.key_begin(query, kLength, sk)) << query << " " << chunk;
     ASSERT_EQ(m.key_end(query), mask.key_end(query, kLength, sk)) << query << " " << chunk;

@@ -269,7 +269,7 @@ def test_quantize():
     assert descale.shape == () and codes.float().abs().max() == 448
     assert dfa.quantize(torch.zeros(0, 2, 3, 8))[1].shape == (0, 2)
     assert dfa.quantize(torch.tensor([[[[1.0, float("nan")]]]]))[0].isnan().any()
-    for wrong, words in ((dict(scale="row"), "scale 'row'"), (dict(heads=4), "heads is 4"), (dict(heads=0), "heads is 0")):
+    for wrong, words in ((dict(scale="row"), "scale is 'row'"), (dict(heads=4), "heads is 4"), (dict(heads=0), "heads is 0")):
         with pytest.raises(ValueError, match=words):
             dfa.quantize(x, **wrong)
     for wrong, kind in ((x[0], ValueError), (codes, TypeError), (x.int(), TypeError), (x.clone().requires_grad_(), ValueError)):

@@ -186,7 +186,7 @@ def test_jax():
 @pytest.mark.parametrize("change, error, words", [
     ({"descale_rows": 48}, ValueError, "descale_rows is 48; accepted: a multiple of 64"), ({"descale_rows": 0}, ValueError, "descale_rows is 0"),
     ({"descale_rows": -64}, ValueError, "descale_rows is -64"), ({"descale_rows": True}, TypeError, "descale_rows is True"),
-    ({"descale_rows": 64.0}, TypeError, "descale_rows is 64.0"),
+    ({"descale_rows": 64.0}, TypeError, "descale_rows is 64.0"), ({"descale_rows": 2 ** 80}, ValueError, "accepted: a multiple of 64 up to 2\\^40"),
     ({"descale_rows": None}, ValueError, r"q_descale has shape \[2, 2, 3\]; accepted: \[b, hk\]"),
     ({"descale_rows": 128}, ValueError, r"q_descale has shape \[2, 2, 3\]; .* here \[2, 2, 2\]"),
     ({"v_descale": np.ones((2, 2, 3), np.float32)}, ValueError, r"v_descale has shape \[2, 2, 3\]; accepted: \[b, hk, blocks of descale_rows\]"),
@@ -220,3 +220,16 @@ def test_other_types_and_sequences_are_refused():
                              max_seqlen_q=5, max_seqlen_k=5, k_descale=torch.ones(2, 2, 1))
     with pytest.raises(ValueError, match=r"descale_rows\(64\) of packed sequences"):
         dfa.plan("fwd e4m3 h1 d64 lens(5,70) descale_rows(64)")
+
+
+def test_blocks_longer_than_the_sequence_take_no_memory():
+    x = torch.randn(1, 2, 10, 64)
+    for rows in (64, 2 ** 40, np.int64(128)):
+        x8, factors = dfa.quantize(x, descale_rows=rows)
+        assert factors.shape == (1, 2, 1) and torch.equal(x8.view(torch.uint8), dfa.quantize(x)[0].view(torch.uint8))
+
+
+def test_a_tangent_is_refused():
+    x = torch.randn(1, 2, 10, 64)
+    with pytest.raises(ValueError, match="x has a tangent"):
+        torch.func.jvp(lambda x: dfa.quantize(x)[0].float(), (x,), (x,))

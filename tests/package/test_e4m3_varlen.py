@@ -157,7 +157,7 @@ def test_what_it_does_not_take_is_refused_by_name():
     refused("dropout_p is 0.5, which is not supported", dropout_p=0.5)
     refused("element types torch.bfloat16", q.bfloat16(), k, v, **factors)
     refused("element types torch.float8_e4m3fn, torch.bfloat16", q, k.bfloat16(), v, **factors)
-    refused("element type torch.bfloat16 with q_descale, k_descale or v_descale", *(x.bfloat16() for x in (q, k, v)), k_descale=2.0)
+    refused("element type torch.bfloat16 with q_descale, k_descale, v_descale or descale_rows", *(x.bfloat16() for x in (q, k, v)), k_descale=2.0)
     refused("3 are expected: rows of all sequences, heads, head dim", q[None], k, v)
     refused(r"q_descale has shape \[2, 2\]; accepted: \[b, hk\] .* here \[5, 2\]", q_descale=torch.ones(2, 2))
     refused("v_descale is .* accepted: a number or a float32 tensor", v_descale=torch.ones(5, 2, dtype=torch.int32), kind=TypeError)

@@ -185,3 +185,10 @@ def test_what_is_no_dense_tensor_of_numbers_is_refused():
             dfa.rotate(wrong, 1)
     with pytest.raises(ValueError, match="heads is 2"):
         dfa.quantize(torch.zeros(1, 3, 2, 8), heads=2, rotate=1)
+
+
+def test_one_function_is_compiled_for_several_head_dims():
+    compiled = torch.compile(lambda x: dfa.rotate(x, 3), backend="aot_eager")
+    for d in (64, 128, 96):
+        x = torch.randn(1, 2, 70, d)
+        torch.testing.assert_close(compiled(x), dfa.rotate(x, 3))

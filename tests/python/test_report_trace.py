@@ -70,7 +70,7 @@ def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
 @pytest.mark.parametrize("bad, words", [
     ({"a": 1}, "not a record"), ({k: v for k, v in SAMPLE.items() if k != "time_s"}, "has no 'time_s'"),
     (dict(SAMPLE, power_w="much"), "a value of another type"), (dict(DECISION, level=None), "a value of another type"),
-    (dict(HEAD, events=3), "a value of another type")])
+    (HEAD, "not a record")])
 def test_of_a_bad_trace_beside_a_good_one_nothing_is_written(write, capsys, tmp_path, bad, words):
     good = write(HEAD, SAMPLE, DECISION, MEASURES, name="good.jsonl")
     path = write(HEAD, SAMPLE, DECISION, bad)
@@ -90,7 +90,8 @@ def test_two_traces_of_one_name_are_refused(write, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("line", [
-    '{"kind": "sample", "kind": "decision"}', '{"kind": "sample", "time_s": NaN}', "[" * 100000, "[]"])
+    '{"kind": "sample", "kind": "decision"}', '{"kind": "sample", "time_s": NaN}', "[" * 100000, "[]",
+    '{"kind": [1]}', '{"kind": "smple", "time_s": 1}'])
 def test_lines_are_json_by_the_letter(write, line):
     path = write(HEAD, SAMPLE)
     path.write_text(path.read_text() + line + "\n")

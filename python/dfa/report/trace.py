@@ -48,6 +48,8 @@ def _load(path, lines):
         try:
             record = parse_json(line)
             kind = record["kind"]
+            if kind not in trace or (kind == "head" and trace["head"] is not None):
+                raise ValueError(kind)
         except (ValueError, KeyError, TypeError) as error:
             raise BadTrace(f"{path}:{number}: not a record of {SCHEMA}") from error
         if kind in ("sample", "decision"):

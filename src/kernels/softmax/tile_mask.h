@@ -4,6 +4,7 @@
 #include "kernels/device.h"
 #include "kernels/either.h"
 #include "kernels/schedule/seqlen_info.h"
+#include "spec/target.h"
 
 // Mask of dfa/mask.h in 32-bit arithmetic: which keys a query sees and which tiles need masking.
 // Windows alone are a type of their own, as most kernels have no others.
@@ -45,66 +46,91 @@ struct TileMask {
   DFA_HOST_DEVICE bool needs(int query, int queries, int key, int keys) const;
 };
 
-// A window with chunks of so many positions, or below 0 a causal mask with a prefix of so many
-// keys.
-struct RangeMask : TileMask {
-  int chunk;
-  unsigned chunk_inverse;  // of a chunk
+// Chunks of so many positions, or below 0 a causal mask's prefix of so many keys. begin() is the
+// first position of a position's chunk; those before the first key have chunks, too.
+struct DividedChunks {
+  int size;
 
-  // 2^32 / chunk, rounded down, and one less of 1, which 32 bits do not hold.
-  static DFA_HOST_DEVICE unsigned inverse_of(int chunk) {
-    return chunk == 1 ? 0xffffffffu
-                      : static_cast<unsigned>((1ull << 32) / static_cast<unsigned>(chunk));
+  static DFA_HOST_DEVICE DividedChunks of(const KernelArgs& a) { return {a.chunk}; }
+  // Division rounds to 0, and these go down.
+  DFA_HOST_DEVICE int begin(int at) const {
+    return (at >= 0 ? at / size : -((size - 1 - at) / size)) * size;
+  }
+};
+
+// The same by a product with the inverse: a division takes registers that Hopper's backward has
+// not.
+struct MultipliedChunks {
+  int size;
+  unsigned inverse;
+
+  // 2^32 / size, rounded down, and one less of 1, which 32 bits do not hold.
+  static DFA_HOST_DEVICE unsigned inverse_of(int size) {
+    return size == 1 ? 0xffffffffu
+                     : static_cast<unsigned>((1ull << 32) / static_cast<unsigned>(size));
+  }
+  static DFA_HOST_DEVICE MultipliedChunks of(const KernelArgs& a) {
+    return {a.chunk, a.chunk_inverse};
+  }
+  DFA_HOST_DEVICE int begin(int at) const {
+    return at >= 0 ? at - remainder(at) : at + 1 - size + remainder(-1 - at);
   }
 
-  static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a) {
-    return {TileMask::of(a), a.chunk, a.chunk_inverse};
+ private:
+  // The quotient is right, or 1 too small.
+  DFA_HOST_DEVICE int remainder(int at) const {
+    const unsigned n = static_cast<unsigned>(at);
+    const auto quotient = static_cast<unsigned>(static_cast<unsigned long long>(n) * inverse >> 32);
+    const int rest = static_cast<int>(n - quotient * static_cast<unsigned>(size));
+    return rest >= size ? rest - size : rest;
+  }
+};
+
+// A window beside chunks, or a causal mask with a prefix.
+template <typename Chunks>
+struct RangeMaskBy : TileMask {
+  Chunks chunks;
+
+  static DFA_HOST_DEVICE RangeMaskBy of(const KernelArgs& a) {
+    return {TileMask::of(a), Chunks::of(a)};
   }
   template <bool kVarlen>
-  static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a, const SeqlenInfo<kVarlen>& seq) {
-    return {TileMask::of(a, seq), a.chunk, a.chunk_inverse};
+  static DFA_HOST_DEVICE RangeMaskBy of(const KernelArgs& a, const SeqlenInfo<kVarlen>& seq) {
+    return {TileMask::of(a, seq), Chunks::of(a)};
   }
 
   DFA_HOST_DEVICE int key_begin(int query) const {
     const int first = TileMask::key_begin(query);
-    return chunk > 0 ? larger(first, clamp(chunk_begin(query + sk - sq), sk)) : first;
+    return chunks.size > 0 ? larger(first, clamp(chunks.begin(query + sk - sq), sk)) : first;
   }
   DFA_HOST_DEVICE int key_end(int query) const {
     const int end = TileMask::key_end(query);
-    if (chunk <= 0) return larger(end, clamp(-chunk, sk));
-    return smaller(end, clamp(chunk_begin(query + sk - sq) + chunk, sk));
+    if (chunks.size <= 0) return larger(end, clamp(-chunks.size, sk));
+    return smaller(end, clamp(chunks.begin(query + sk - sq) + chunks.size, sk));
   }
   DFA_HOST_DEVICE int query_begin(int key) const {
     const int first = TileMask::query_begin(key);
-    if (chunk <= 0) return key < -chunk ? 0 : first;
-    return larger(first, clamp(chunk_begin(key) + sq - sk, sq));
+    if (chunks.size <= 0) return key < -chunks.size ? 0 : first;
+    return larger(first, clamp(chunks.begin(key) + sq - sk, sq));
   }
   DFA_HOST_DEVICE int query_end(int key) const {
     const int end = TileMask::query_end(key);
-    return chunk > 0 ? smaller(end, clamp(chunk_begin(key) + chunk + sq - sk, sq)) : end;
+    if (chunks.size <= 0) return end;
+    return smaller(end, clamp(chunks.begin(key) + chunks.size + sq - sk, sq));
   }
   DFA_HOST_DEVICE bool needs(int query, int queries, int key, int keys) const;
 
  private:
   static DFA_HOST_DEVICE int larger(int a, int b) { return a > b ? a : b; }
   static DFA_HOST_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
-  // The first position of a position's chunk; positions before the first key have chunks, too.
-  DFA_HOST_DEVICE int chunk_begin(int at) const {
-    return at >= 0 ? at - remainder(at) : at + 1 - chunk + remainder(-1 - at);
-  }
-  // By a product: a division takes registers that Hopper's backward has not. The quotient is right,
-  // or 1 too small.
-  DFA_HOST_DEVICE int remainder(int at) const {
-    const unsigned n = static_cast<unsigned>(at);
-    const auto quotient =
-        static_cast<unsigned>(static_cast<unsigned long long>(n) * chunk_inverse >> 32);
-    const int rest = static_cast<int>(n - quotient * static_cast<unsigned>(chunk));
-    return rest >= chunk ? rest - chunk : rest;
-  }
 };
+using RangeMask = RangeMaskBy<DividedChunks>;
+using HopperRangeMask = RangeMaskBy<MultipliedChunks>;
 
 template <auto kConfig>
-using MaskOf = Either<kConfig.ranges, RangeMask, TileMask>;
+using MaskOf =
+    Either<kConfig.ranges, Either<kConfig.target == Target::cuda_sm90, HopperRangeMask, RangeMask>,
+           TileMask>;
 
 // Queries that see all of the keys [key, key + keys); those from sq on do not count.
 template <typename AnyMask>
@@ -126,7 +152,8 @@ DFA_HOST_DEVICE bool TileMask::needs(int query, int queries, int key, int keys) 
   const TileRange seen = seen_by_all(*this, query, queries);
   return key + keys > seen.end || key < seen.begin;
 }
-DFA_HOST_DEVICE bool RangeMask::needs(int query, int queries, int key, int keys) const {
+template <typename Chunks>
+DFA_HOST_DEVICE bool RangeMaskBy<Chunks>::needs(int query, int queries, int key, int keys) const {
   const TileRange seen = seen_by_all(*this, query, queries);
   return key + keys > seen.end || key < seen.begin;
 }
