@@ -188,23 +188,20 @@ void write_json(const RunArguments& arguments, bench::CaseResult record,
 }
 
 // Trouble with the places to write to is better known before the run than after it.
-void require_places(const RunArguments& arguments) {
-  const std::filesystem::path folder = arguments.out;
-  const auto output = [&](const char* name) {
-    return arguments.out.empty() ? std::string() : (folder / name).string();
+void require_places(const RunArguments& arguments, bool gradients) {
+  const auto output = [&](const char* name, bool written = true) {
+    const bool is = written && !arguments.out.empty();
+    return NamedFile{"--out", is ? std::filesystem::path(arguments.out) / name : ""};
   };
   const InputFiles& files = arguments.files;
   require_apart({{"--json", arguments.json},
-                 {"--out", output("o.npy")},
-                 {"--out", output("lse.npy")},
-                 {"--out", output("dq.npy")},
-                 {"--out", output("dk.npy")},
-                 {"--out", output("dv.npy")}},
+                 {"--out", arguments.out},
+                 output("o.npy"),
+                 output("lse.npy"),
+                 output("dq.npy", gradients),
+                 output("dk.npy", gradients),
+                 output("dv.npy", gradients)},
                 {{"--q", files.q}, {"--k", files.k}, {"--v", files.v}, {"--do", files.d_o}});
-  if (!arguments.json.empty() && std::filesystem::path(arguments.json) == folder) {
-    throw InvalidArgument("--json '" + arguments.json +
-                          "' is the folder of --out; accepted: a file of its own");
-  }
   if (!arguments.json.empty()) bench::require_writable(arguments.json);
   if (arguments.out.empty()) return;
   std::error_code error;
@@ -221,7 +218,7 @@ void run(RunArguments& arguments, int& exit_code) {
   if (!arguments.out.empty()) require_plain(inputs.problem, "--out");
   const measure::PassPlans plans = measure::prepare(inputs.problem, arguments.options);
   require_memory(inputs.problem, plans);
-  require_places(arguments);
+  require_places(arguments, has_backward(inputs.problem));
   print_head(arguments, inputs, plans);
 
   measure::ProblemBuffers buffers(

@@ -324,7 +324,7 @@ OF_O = ["--q", "o.npy", "--k", "o.npy", "--v", "o.npy"]
     (["power", "--problem", "fwd fp32 s64 d32", "--policy", "max_performance", "--trace", "new", "--chrome", "./new"], "--chrome './new' is the file of --trace"),
     (["run", "--problem", "fwd fp32", "--json", "o.npy", *OF_O], "--json 'o.npy' is the file of --q"),
     (["run", "--problem", "fwd fp32", "--out", ".", *OF_O], "--out './o.npy' is the file of --q"),
-    (["run", "--problem", "fwd fp32 h1 s8 d8", "--out", "new", "--json", "new"], "--json 'new' is the folder of --out"),
+    (["run", "--problem", "fwd fp32 h1 s8 d8", "--out", "new", "--json", "new"], "--out 'new' is the file of --json"),
 ])
 def test_a_file_that_is_read_is_not_replaced(dfa, tmp_path, arguments, said):
     (tmp_path / "kept").write_text("fwd fp32 h1 s64 d32\n")

@@ -83,26 +83,45 @@ class LoopMeter final : public Meter {
   const TurnedClock& clock_;
 };
 
-TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
+constexpr double kWork = 0.004;  // seconds of a step
+
+// A loop whose card draws what it works, under a cap.
+struct CappedLoop {
   TurnedClock clock;
-  LoopMeter meter(clock);
-  PacedLoop loop(
-      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
-      {.power = &meter}, clock);
-  clock.driven = [&] { return loop.calibrated(); };
-  double mean = 1;
-  for (int i = 0; i < 400; ++i) {
-    const double begin = clock.now_s();
-    clock.sleep_s(0.004);
-    const double worked = clock.now_s() - begin;
-    loop.pace();
-    const double whole = clock.now_s() - begin;
-    mean += 0.2 * (worked / whole - mean);
-    meter.share = mean;
+  LoopMeter meter{clock};
+  PacedLoop loop;
+  double mean = 1;  // share of work of the last steps, which the meter shows
+
+  CappedLoop(double cap_w, double calibrate_s)
+      : loop({.policy = {power::Goal::power_cap, cap_w},
+              .idle_w = 100,
+              .limit_w = 700,
+              .calibrate_s = calibrate_s},
+             {.power = &meter}, clock) {
+    clock.driven = [this] { return loop.calibrated(); };
   }
+
+  double gap_after(double step_s) {
+    clock.sleep_s(step_s);
+    const double begin = clock.now_s();
+    loop.pace();
+    return clock.now_s() - begin;
+  }
+  void work(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      mean += 0.2 * (kWork / (kWork + gap_after(kWork)) - mean);
+      meter.share = mean;
+    }
+  }
+};
+
+TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
+  CappedLoop capped(400, 0.2);
+  capped.work(400);
+  const PacedLoop& loop = capped.loop;
   EXPECT_TRUE(loop.calibrated());
   EXPECT_EQ(loop.steps(), 400);
-  EXPECT_NEAR(100 + 500 * mean, 395.2, 25);
+  EXPECT_NEAR(100 + 500 * capped.mean, 395.2, 25);
   EXPECT_GT(loop.waited_s(), 0.5);
   ASSERT_TRUE(loop.last());
   EXPECT_EQ(loop.last()->status, power::PolicyStatus::holding);
@@ -246,24 +265,13 @@ TEST(PacedLoop, ClocksWithoutAUseAreRefused) {
 }
 
 TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
-  TurnedClock clock;
-  LoopMeter meter(clock);
-  PacedLoop loop(
-      {.policy = {power::Goal::power_cap, 500}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
-      {.power = &meter}, clock);
-  clock.driven = [&] { return loop.calibrated(); };
+  CappedLoop capped(500, 0.1);
+  PacedLoop& loop = capped.loop;
   EXPECT_FALSE(loop.full_w());
-  double mean = 1;
-  for (int i = 0; i < 400; ++i) {
-    if (i == 100) loop.set_policy({power::Goal::power_cap, 300});
-    const double begin = clock.now_s();
-    clock.sleep_s(0.004);
-    const double worked = clock.now_s() - begin;
-    loop.pace();
-    mean += 0.2 * (worked / (clock.now_s() - begin) - mean);
-    meter.share = mean;
-  }
-  EXPECT_NEAR(100 + 500 * mean, 296, 25);
+  capped.work(100);
+  loop.set_policy({power::Goal::power_cap, 300});
+  capped.work(300);
+  EXPECT_NEAR(100 + 500 * capped.mean, 296, 25);
   ASSERT_TRUE(loop.full_w());
   EXPECT_NEAR(*loop.full_w(), 600, 30);
   EXPECT_THROW(loop.set_policy({power::Goal::temp_cap, 70}), InvalidArgument);
@@ -272,31 +280,17 @@ TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
 // A rank of a job whose steps hold the gaps of another, which it waits for: taken for work, they
 // would make its own gaps longer, and those the other's.
 TEST(PacedLoop, AStepThatWaitedForAnotherRankHasTheGapOfItsWork) {
-  constexpr double kWork = 0.004, kWaited = 5 * kWork;
-  TurnedClock clock;
-  LoopMeter meter(clock);
-  PacedLoop loop(
-      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
-      {.power = &meter}, clock);
-  clock.driven = [&] { return loop.calibrated(); };
-  const auto gap_after = [&](double step_s) {
-    clock.sleep_s(step_s);
-    const double begin = clock.now_s();
-    loop.pace();
-    return clock.now_s() - begin;
-  };
-  double mean = 1;
-  for (int i = 0; i < 400; ++i) {
-    mean += 0.2 * (kWork / (kWork + gap_after(kWork)) - mean);
-    meter.share = mean;
-  }
-  const double plain = gap_after(kWork);  // from here on the meter shows what it showed last
+  CappedLoop capped(400, 0.2);
+  capped.work(400);
+  // From here on the meter shows what it showed last.
+  const auto gap_of = [&](int step) { return capped.gap_after(step % 2 == 0 ? 5 * kWork : kWork); };
+  const double plain = capped.gap_after(kWork);
   ASSERT_GT(plain, kWork / 4);
-  for (int i = 0; i < 8; ++i) gap_after(i % 2 == 0 ? kWaited : kWork);
+  for (int i = 0; i < 8; ++i) gap_of(i);
   for (int i = 0; i < 8; ++i) {
-    const double gap = gap_after(i % 2 == 0 ? kWaited : kWork);
+    const double gap = gap_of(i);
     EXPECT_GT(gap, 0.75 * plain) << i;
-    EXPECT_LT(gap, 2 * plain) << i;  // by the mean it would be three times, by each step five
+    EXPECT_LT(gap, 2 * plain) << i;  // by the mean it would be up to three times, by each step five
   }
 }
 
@@ -313,16 +307,9 @@ TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {
 }
 
 TEST(PacedLoop, ACapAboveWhatTheLoopDrawsCostsNothing) {
-  TurnedClock clock;
-  LoopMeter meter(clock);
-  PacedLoop loop(
-      {.policy = {power::Goal::power_cap, 690}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
-      {.power = &meter}, clock);
-  clock.driven = [&] { return loop.calibrated(); };
-  for (int i = 0; i < 100; ++i) {
-    clock.sleep_s(0.004);
-    loop.pace();
-  }
+  CappedLoop capped(690, 0.1);
+  for (int i = 0; i < 100; ++i) capped.gap_after(kWork);
+  const PacedLoop& loop = capped.loop;
   EXPECT_TRUE(loop.calibrated());
   EXPECT_LT(loop.waited_s(), 0.02);
 }
