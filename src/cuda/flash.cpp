@@ -92,18 +92,7 @@ class LeftPadded final : public Launcher<ForwardArgs> {
 
 }  // namespace
 
-// What has run on a processor alone, on emulated instructions, is refused on a GPU until a card has
-// run it: wide heads in pages, and texts, of which one constant speaks.
-constexpr bool kTextsHaveRunOnGpu = false;
-
 Verdict flash_supports(const Problem& p, const Limits& limits) {
-  if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
-    return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
-                       " have run on no GPU; take backend cpu");
-  }
-  if (p.has_text() && !kTextsHaveRunOnGpu) {
-    return Verdict::no("mask_mod and score_mod have run on no GPU; take backend cpu");
-  }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }

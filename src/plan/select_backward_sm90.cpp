@@ -262,9 +262,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
-  if (!sm90_backward_candidates(p, limits).empty()) {
-    return sm90_is_planned(p);
-  }
+  if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic

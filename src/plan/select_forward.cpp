@@ -353,8 +353,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
-  std::vector<ForwardConfig> legal;
-  if (sm90_is_planned(problem)) legal = sm90_candidates(problem, limits);
+  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -391,9 +390,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
     const std::vector<ForwardConfig> split = split_kv_candidates(rows, limits);
     if (!split.empty()) return split[0];
   }
-  if (sm90_is_planned(rows)) {
-    if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
-  }
+  if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
     return config_of(problem, kLeastE4m3Tile);  // which says why
   }
@@ -404,9 +401,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) {
-    return sm90_is_planned(problem);
-  }
+  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);

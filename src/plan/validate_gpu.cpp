@@ -290,14 +290,6 @@ Verdict validate_blocks(const ForwardConfig& c, const Problem& p) {
               validate_side("block_k", c.block_k, "keys", p.blocks->block_k)});
 }
 
-Verdict sm90_is_planned(const Problem& p) {
-  return all({
-      require(!p.blocks || kBlocksByHopper, "cuda_sm90 over lists of blocks has run on no GPU"),
-      require(p.mask.is_window() || kRangesByHopper,
-              "cuda_sm90 of chunked and prefix masks has run on no GPU"),
-  });
-}
-
 Verdict validate_mask(const Problem& p) {
   return all({
       require(p.mask.is_window(),

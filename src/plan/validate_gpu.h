@@ -43,12 +43,6 @@ inline int portable_head_dim(const Problem& p, std::int64_t dim) {
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
-// Hopper's kernels of lists of blocks, and of chunked and prefix masks, have run on a processor
-// alone, on emulated instructions: no plan takes them that does not name them, and no search for a
-// tile, until a card has run them.
-inline constexpr bool kBlocksByHopper = false, kRangesByHopper = false;
-Verdict sm90_is_planned(const Problem& problem);
-
 // Heads up to here would be padded to twice their size and more: portable kernels run them.
 inline constexpr int kPortableDim = 32;
 

@@ -1,4 +1,4 @@
-// Lists of blocks by Hopper's own kernel on a card, whether plans take them or not.
+// Lists of blocks by Hopper's own kernel on a card.
 #include "device/device_case.h"
 #include "plan/select.h"
 #include "random_lines.h"

@@ -1,4 +1,4 @@
-// Chunked and prefix masks by Hopper's own kernels on a card, whether plans take them or not.
+// Chunked and prefix masks by Hopper's own kernels on a card.
 #include "device/device_case.h"
 #include "plan/select.h"
 #include "random_lines.h"

@@ -1,4 +1,4 @@
-// Dropout, lists of blocks and heads above 256, by the portable kernels on a card.
+// Dropout, lists of blocks, texts and heads above 256, by the portable kernels on a card.
 #include "device/device_case.h"
 
 namespace dfa {
@@ -12,6 +12,10 @@ TEST_F(Variants, DropoutMeetsTheRule) {  // but of pages, which the file has one
 
 TEST_F(Variants, ListsOfBlocksMeetTheRule) {  // but beside the gradient of a bias, likewise
   EXPECT_EQ(dfa::ran_of({"blocks.txt"}, {.backend = "cuda"}), lines_of("blocks.txt") - 1);
+}
+
+TEST_F(Variants, TextsMeetTheRule) {  // but of pages, likewise
+  EXPECT_EQ(dfa::ran_of({"user_text.txt"}, {.backend = "cuda"}), lines_of("user_text.txt") - 1);
 }
 
 TEST_F(Variants, TheyMeetTheRuleTogetherAndPacked) {
