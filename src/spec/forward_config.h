@@ -19,6 +19,8 @@ inline constexpr int kKeyPlaceBytes = 16;
 // them, and the least rows of a box that is copied: eight are a period of the swizzle.
 inline constexpr int kPageSlots = 4, kPagesAhead = 2;
 inline constexpr int kLeastBoxRows = 8;
+// Warps that copy boxes, where one lies, and what they are told in.
+inline constexpr int kIssuers = 3, kBoxPlaceBytes = 8, kToldBytes = 112;
 
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
@@ -97,9 +99,11 @@ struct ForwardConfig {
     return value_dim <= 192 ? 2 : 4;
   }
 
-  // A slot has where a tile begins in its first page, then its pages.
-  constexpr int page_slot_bytes() const { return 4 * (1 + block_k / kLeastBoxRows); }
-  constexpr int page_bytes() const { return paged ? kPageSlots * page_slot_bytes() : 0; }
+  // Where boxes of a tile lie.
+  constexpr int box_places_bytes() const { return kBoxPlaceBytes * (block_k / kLeastBoxRows); }
+  constexpr int page_bytes() const {
+    return paged ? kToldBytes + kIssuers * kPageSlots * box_places_bytes() : 0;
+  }
 
   // Of cuda_sm90, of each stage of k where tiles are those of lists.
   constexpr int listed_step_bytes() const { return blocks ? kListedStepBytes * stages : 0; }
@@ -180,8 +184,7 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
-    const bool few_threads = paged && block_q == kGroupRows;  // there are registers for all
-    return block_q / kGroupRows == 3 || cluster > 1 || few_threads || blocks ? 32 : 24;
+    return block_q / kGroupRows == 3 || cluster > 1 || paged || blocks ? 32 : 24;
   }
   constexpr int query_registers() const {
     constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;

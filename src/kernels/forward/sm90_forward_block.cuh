@@ -30,6 +30,7 @@ struct Sm90ForwardBlock {
   static constexpr int kQueryRows = kConfig.query_rows();
   static constexpr bool kSplitKv = kConfig.num_splits > 0;
   static constexpr bool kVarlen = kConfig.varlen;
+  static constexpr bool kHelped = false;  // do warps beside the producer's copy keys?
   using Seqlen = SeqlenInfo<kVarlen>;
   using Order = TileOrder<kVarlen>;
   using Logits = ExponentLogits<kConfig>;

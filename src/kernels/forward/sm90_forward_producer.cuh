@@ -122,8 +122,21 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
 
   // Keys that lie one after the other.
   struct Keys {
-    static DFA_DEVICE void start(const Sm90ForwardArgs&, const WorkTile&, const TileRange&,
-                                 const Rings&) {}
+    // Before q, where they need not wait for its only stage.
+    static DFA_DEVICE void start(const Sm90ForwardArgs& a, const WorkTile& work,
+                                 const TileRange& tiles, Rings& rings) {
+      if (kQStages == 1 && tiles.end > tiles.begin) load_k(a, work, tiles.end - 1, rings);
+    }
+    static DFA_DEVICE void rest(const Sm90ForwardArgs& a, const WorkTile& work,
+                                const TileRange& tiles, Rings& rings) {
+#pragma unroll 1
+      for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
+        const bool last = tile == tiles.end - 1;
+        if (!(kQStages == 1 && last)) load_k(a, work, tile, rings);
+        if (!last) load_v(a, work, tile + 1, rings);
+      }
+      if (tiles.end > tiles.begin) load_v(a, work, tiles.begin, rings);
+    }
     static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
                                   Rings& rings) {
       load_panels<kConfig.head_dim>(a.k, work, work.seq.k_box_row(a.args, tile * kBlockK), rings.k,
@@ -143,7 +156,8 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) { copy_all<Keys>(a, rings); }
 
-  // `AnyKeys` starts copies of tiles of keys, from the last one of a work tile down.
+  // `AnyKeys` starts copies of tiles of keys, from the last one of a work tile down, or has others
+  // do so.
   template <typename AnyKeys, typename Args>
   static DFA_DEVICE void copy_all(const Args& a, Rings rings) {
     for (Walk walk(scheduler(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
@@ -155,22 +169,13 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
       AnyKeys::start(a, work, tiles, rings);
-      // Keys first where they need not wait for q's only stage.
-      const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
-      if (keys_first) AnyKeys::load_k(a, work, tiles.end - 1, rings);
       rings.q.wait_empty();
       if constexpr (kSplitKv) Order::tell_piece(rings.order(), walk.scheduler().piece());
       Order{walk.place(), walk.again(), work.seq, work.head, work.row, tiles}.tell(rings.order());
       walk.park();
       load_q(a, work, rings.q);
       rings.q.next();
-#pragma unroll 1
-      for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
-        const bool last = tile == tiles.end - 1;
-        if (!(keys_first && last)) AnyKeys::load_k(a, work, tile, rings);
-        if (!last) AnyKeys::load_v(a, work, tile + 1, rings);
-      }
-      if (tiles.end > tiles.begin) AnyKeys::load_v(a, work, tiles.begin, rings);
+      AnyKeys::rest(a, work, tiles, rings);
       walk.unpark();
     }
     send(rings, Order::kOver);
