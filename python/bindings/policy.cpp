@@ -206,10 +206,10 @@ std::vector<double> leases_of(double budget_w, const std::vector<Report>& given,
     throw InvalidArgument("reports and promises; accepted: one of each card");
   }
   const std::vector<power::CardReport> reports = reports_of(given);
-  const std::vector<double> targets = power::share_power(budget_w, reports, {});
+  const std::vector<double> targets = power::share_power(budget_w, reports, power::kLoopRack);
   std::vector<double> watts;
   for (const power::Lease& lease :
-       power::next_leases(0, budget_w, targets, reports, promised_w, {})) {
+       power::next_leases(0, budget_w, targets, reports, promised_w, power::kLoopRack)) {
     watts.push_back(lease.power_w);
   }
   return watts;
@@ -221,7 +221,9 @@ void bind_rack(nb::module_& core) {
       "Watts of each card's next lease, of (lease_w, power_w, step_s, least_w, most_w) of each.");
   core.def(
       "safe_power",
-      [](double budget_w, std::size_t cards) { return power::safe_power(budget_w, cards, {}); },
+      [](double budget_w, std::size_t cards) {
+        return power::safe_power(budget_w, cards, power::kLoopRack);
+      },
       "budget_w"_a, "cards"_a, "What a card without a lease may draw.");
 }
 

@@ -28,6 +28,10 @@ struct RackSettings {
   double worth = 0.01;      // difference of step times that is left alone
 };
 
+// Of loops that wait for each other, whose step times are over their duties: these answer a lease
+// at once, so that watts which move faster swing.
+inline constexpr RackSettings kLoopRack{.step_w = 8};
+
 // What a card without a valid lease may draw.
 double safe_power(double budget_w, std::size_t cards, const RackSettings& settings);
 
