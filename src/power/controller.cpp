@@ -20,6 +20,7 @@ constexpr double kLearnableShare = 0.15;  // of a point's dynamic power: less sa
 constexpr double kNoiseGain = 0.1;
 constexpr double kWorstScale = 1e12;     // of errors, where they are infinite
 constexpr double kTargetChange = 0.005;  // smaller ones are left to the trim
+constexpr double kSteadyStep = 0.1;      // s: up to it means of a second are held
 constexpr double kCreep = 0.1;           // of the target: a change that is no jump
 
 // One step in the making.
@@ -197,7 +198,17 @@ class Stepper {
     const double expected = expected_mean();
     if (!(expected > kLearnableShare * dynamic() * state_.level) || stale()) return;
     const double ratio = (*seen_.mean_w - setup_.idle_w) / expected;
-    state_.bias += settings_.mean_gain * (ratio - state_.bias);
+    const double off = ratio - state_.bias;
+    const double swing = state_.bias * dynamic() * step_more() * (1 - state_.level) / expected;
+    const double within = std::clamp(off, -swing, swing);
+    state_.bias += settings_.mean_gain * (off - within) + settings_.swing_gain * within;
+  }
+
+  // Seconds of work that one second may hold more than the share of another, at rest between: a
+  // step. Where steps are so long that means of a second cannot be held, none: their mean is.
+  double step_more() const {
+    const double step_s = seen_.step_s.value_or(0);
+    return std::min(step_s, std::max(0.0, 3 * kSteadyStep - 2 * step_s));
   }
 
   // An error above the bound: inputs are harder than those of the profile, for every point.
@@ -372,8 +383,13 @@ class Stepper {
     return least;
   }
 
+  // A second that begins with a step holds up to (1 - level) of one more than its share, which is
+  // left below a cap.
   double feed_forward(double target) const {
-    return level_for(setup_, state_, state_.action.point, target);
+    const double level = level_for(setup_, state_, state_.action.point, target);
+    const double more = step_more();
+    if (!(more > 0) || !policy_.power_cap_w() || level >= 1) return level;
+    return std::max(0.0, (level - more) / (1 - more));
   }
 
   // Others' watts are in the reading: our own are held by what was learned before.

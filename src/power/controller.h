@@ -33,6 +33,7 @@ struct Observation {
   std::optional<double> mean_w{};  // of the last second
   std::optional<double> temp_c{};
   std::optional<double> call_s{};  // what a call of this point takes, gaps not counted
+  std::optional<double> step_s{};  // the work between two gaps, of a loop that has them there alone
   int load = 0;                    // whose points are to be chosen from
   std::optional<SeenError> error{};
   bool capped = false;   // the firmware holds the clock down
@@ -50,6 +51,7 @@ struct ControllerSettings {
   bool instants = true;        // they teach; else the mean of a second alone, where there is one
   double bias_gain = 0.15;     // of a reading of an instant
   double mean_gain = 0.3;      // of the mean of a second, held against the levels of that second
+  double swing_gain = 0.06;    // … of what a step more or less in that second would explain
   double mean_s = 1.15;        // a second, and how late its mean may be shown
   double surprise = 0.1;       // from the expected power: then the bias is learned at once
   double noises = 4;           // … and at least so many mean deviations of the readings

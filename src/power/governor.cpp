@@ -102,6 +102,7 @@ Observation Observer::observe(double time_s, const Activity& activity) {
   Observation seen{.time_s = time_s,
                    .power = power(),
                    .call_s = activity.call_s,
+                   .step_s = activity.step_s,
                    .load = activity.load,
                    .error = activity.error,
                    .capped = capped(),

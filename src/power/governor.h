@@ -27,7 +27,8 @@ struct Activity {
   bool busy = true;
   bool foreign = false;
   std::optional<double> call_s{};
-  int load = 0;                      // whose points are to be chosen from
+  std::optional<double> step_s{};  // the work between two gaps, of a loop that has them there alone
+  int load = 0;                    // whose points are to be chosen from
   std::optional<SeenError> error{};  // the latest; told again and again does no harm
 };
 

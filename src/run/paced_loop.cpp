@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "dfa/error.h"
 #include "measure/statistics.h"
@@ -13,7 +12,6 @@ namespace dfa::run {
 namespace {
 
 constexpr double kSlice = 0.02;  // a duty that rose ends a wait this soon
-constexpr double kLongest = 2;   // seconds of one wait: a step may have been a pause of the user's
 constexpr std::size_t kFewest = 3;
 
 }  // namespace
@@ -97,10 +95,11 @@ void PacedLoop::lose_levers(const std::string& reason) {
 
 void PacedLoop::pace() {
   const double took = clock_.now_s() - resumed_s_;
-  took_s_[static_cast<std::size_t>(steps_++) % took_s_.size()] = took;
+  times_.add(took);
   if (calibrated()) {
-    driver_->set_activity({.call_s = took});
-    wait(work_s());
+    const double work_s = times_.work_s();
+    driver_->set_activity({.call_s = took, .step_s = work_s});
+    wait(work_s);
   } else {
     calibrate(took);
   }
@@ -157,21 +156,10 @@ void PacedLoop::drive() {
   driver_->start();
 }
 
-// Where ranks of a job wait for each other, a step holds the gaps of the others. Taken for work,
-// they would lengthen this rank's gaps, and those theirs, without end. The shortest of the last
-// steps waited least; half the mean is the least where steps are of many lengths.
-double PacedLoop::work_s() const {
-  const auto known = std::min<std::size_t>(took_s_.size(), static_cast<std::size_t>(steps_));
-  const auto end = took_s_.begin() + static_cast<std::ptrdiff_t>(known);
-  const double mean = std::accumulate(took_s_.begin(), end, 0.0) / static_cast<double>(known);
-  return std::max(*std::min_element(took_s_.begin(), end), mean / 2);
-}
-
 void PacedLoop::wait(double work_s) {
   const double begin = clock_.now_s();
   for (;;) {
-    const double owed = std::min(work_s * (1 / pacer_.duty() - 1), kLongest);
-    const double left = owed - (clock_.now_s() - begin);
+    const double left = StepTimes::gap_s(work_s, pacer_.duty()) - (clock_.now_s() - begin);
     if (left < 1e-4) break;
     clock_.sleep_s(std::min(left, kSlice));
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "power/driver.h"
 #include "power/lent_levers.h"
 #include "power/pacer.h"
+#include "run/step_times.h"
 
 namespace dfa::run {
 
@@ -52,7 +52,7 @@ class PacedLoop {
   std::optional<double> full_w() const;
   double duty() const { return pacer_.duty(); }
   double waited_s() const { return waited_s_; }
-  long long steps() const { return steps_; }
+  long long steps() const { return times_.steps(); }
   std::optional<power::Decision> last() const;  // of the governor, once there is one
 
  private:
@@ -60,7 +60,6 @@ class PacedLoop {
   void add_point();
   void drive();
   Actuator& actuator() { return levers_ ? static_cast<Actuator&>(*levers_) : pacer_; }
-  double work_s() const;
   void wait(double work_s);
 
   const LoopOptions options_;
@@ -79,10 +78,9 @@ class PacedLoop {
   std::vector<double> clocks_hz_;             // still to be measured, the next one last
   std::optional<double> clock_hz_;            // at which it measures
   std::vector<OperatingPoint> points_;        // measured, at the card's own clock first
-  std::array<double, 16> took_s_{};           // of the last steps
-  double begin_s_ = 0;                        // of the calibration at that clock
+  StepTimes times_;
+  double begin_s_ = 0;  // of the calibration at that clock
   double resumed_s_ = 0, waited_s_ = 0;
-  long long steps_ = 0;
 };
 
 }  // namespace dfa::run

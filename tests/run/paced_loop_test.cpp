@@ -75,9 +75,10 @@ class LoopMeter final : public Meter {
   Verdict status() const override { return Verdict::yes(); }
   std::optional<Reading> read() override {
     const double now = clock_.shown_s();
-    return Reading{now, 100 + 500 * share + 0.1 * std::sin(1e3 * now)};
+    return Reading{now, 100 + 500 * (duty ? duty() : share.load()) + 0.1 * std::sin(1e3 * now)};
   }
-  std::atomic<double> share{1};  // of the time that steps take
+  std::atomic<double> share{1};    // of the time that steps take
+  std::function<double()> duty{};  // where it is what the loop is set to
 
  private:
   const TurnedClock& clock_;
@@ -125,6 +126,14 @@ TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
   EXPECT_GT(loop.waited_s(), 0.5);
   ASSERT_TRUE(loop.last());
   EXPECT_EQ(loop.last()->status, power::PolicyStatus::holding);
+}
+
+// Of 0.59, what a step more in a second draws is left.
+TEST(PacedLoop, LongStepsHaveLongerGaps) {
+  CappedLoop capped(400, 0.2);
+  capped.meter.duty = [&] { return capped.loop.duty(); };
+  for (int i = 0; i < 14; ++i) capped.gap_after(0.08);
+  EXPECT_NEAR(capped.loop.duty(), (0.5904 - 0.08) / (1 - 0.08), 0.01);
 }
 
 // The meter shows 600 W whatever is done, as a card would whose limit nobody heeds.
