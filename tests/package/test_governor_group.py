@@ -1,7 +1,9 @@
 """One budget over several cards: leases by plain numbers with made-up cards and lost messages, and by gloo with a rank that dies."""
 
+import importlib.util
 import json
 import os
+import pathlib
 import random
 import time
 
@@ -247,3 +249,50 @@ def test_what_an_ended_lease_leaves_behind_counts():
     later = now + LIFE_S + ROUND_S
     assert members[1].report(now, 300.0, 1.0, 110.0, 700.0)["lives_by_w"] < members[1].safe_w
     assert coordinator.promised_w(later)[1] >= members[1].lives_by(later) - 1e-9
+
+
+def governed_group():
+    path = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/governed_group.py"
+    spec = importlib.util.spec_from_file_location("governed_group", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def seen_ticks(joules_at, phase_s, seconds, seed):
+    """A counter that shows at each tenth of a second what was used until then, as one sees it who looks every few milliseconds."""
+    draw, ticks, now = random.Random(seed), [], 0.0
+    while now < seconds:
+        shown = joules_at(phase_s + 0.1 * int((now - phase_s) / 0.1))
+        if now >= phase_s and (not ticks or shown != ticks[-1][1]):
+            ticks.append((now, shown))
+        now += 0.25 if 10 < now < 10.01 else draw.uniform(0.004, 0.012)  # once it is kept from looking
+    return ticks
+
+
+def test_a_second_of_a_counter_is_a_number_of_its_ticks():
+    ticks = [seen_ticks(lambda t, watts=watts: watts * t, phase, 30, seed) for seed, (watts, phase) in enumerate(((400, 0.02), (550, 0.077)))]
+    seconds = governed_group().seconds_of(ticks, 2.0, 28.0)
+    assert 200 < len(seconds) < 251  # one a tick, but for those that the missed ticks would begin or end
+    for first, second in seconds:
+        assert abs(first - 400) < 1 and abs(second - 550) < 1
+
+
+def test_what_single_seconds_are_above_a_cap_by_is_seen():
+    def swinging(t):  # 52 ms of 900 W in every 95.4 ms, else 100 W: ten or eleven such in a second
+        whole, part = divmod(t, 0.0954)
+        return whole * (0.052 * 900 + 0.0434 * 100) + min(part, 0.052) * 900 + max(0.0, part - 0.052) * 100
+    true = [swinging(t / 1000 + 1) - swinging(t / 1000) for t in range(2000, 27000)]
+    script, ends = governed_group(), dict.fromkeys(("lease_w", "duty", "power_w"), 1.0) | {"status": "holding", "alone": ""}
+    ticks = [seen_ticks(swinging, phase, 30, 7) for phase in (0.03, 0.06)]  # so the seconds of one miss those of the other by 0.03 s
+    told = []
+    for name, rate in (("group", 9.0), ("halves", 7.5)):
+        for rank in (0, 1):
+            told.append({"phase": "begin", "name": name, "cap_w": 1090.0, "time": 2.0, "rank": rank})
+            told.append({"phase": "end", "name": name, "cap_w": 1090.0, "time": 28.0, "rank": rank, "steps_per_s": rate, **ends})
+    group, halves = script.rows_of(told, ticks, None)
+    above = sum(2 * watts > 1090 for watts in true) / len(true)
+    assert 0.2 < above < 0.6 and group["above"] < above and abs(group["above_at_most"] - above) < 0.05, (group, above)
+    assert abs(group["mean_w"] / sum(true) * len(true) / 2 - 1) < 0.003 and group["most_w"] < 2.01 * max(true)
+    assert group["of_halves"] == 1.2 and halves["of_halves"] is None
+    assert "| 1.20 |" in script.line_of(group)
