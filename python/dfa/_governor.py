@@ -38,8 +38,9 @@ class Governor:
     known; the cap may be exceeded until then.
 
     pace() waits for the GPU (PyTorch, CuPy) and then as long as the cap asks. Gaps fall between steps: watts
-    swing between those of a step and those of the idle card, and what is held is their mean, the more steadily the
-    shorter the steps (a tenth of a second or less).
+    swing between those of a step and those of the idle card. Of steps of a tenth of a second or less single seconds are held under a
+    power_cap, in which a step more than their share is allowed for: the longer the steps and the gaps, the further below it the mean
+    is. Of longer steps the mean alone is held.
 
     group: a ProcessGroup or DeviceMesh of torch.distributed whose ranks all make and enter a governor, in one order: power_cap is
     then the sum of their cards, one each, whose loops wait for each other. What a card may draw is its lease, `lease_w`, renewed
