@@ -56,13 +56,13 @@ def measured(job, row, options):
     with contextlib.ExitStack() as stack:
         calls, refused = columns_of(job, row, options.peers == "yes", stack)
         times, failed = bursts(job, calls, options.seconds, row.name)
-    of = {}
-    for name, samples in times.items():
-        of[name] = {"seconds": samples, "sent_bytes": sent_bytes(job, row, name)}
-        if row.energy and options.energy_seconds and name in calls and (name == "one" or not name.startswith("torch")):
-            of[name] |= joules(job, calls[name], samples, options.energy_seconds, job.ranks if name == "one" else 1)
-        if name in calls and name != "one":
-            of[name] |= over_nvlink(job, calls[name], statistics.median(samples))
+        of = {}
+        for name, samples in times.items():
+            of[name] = {"seconds": samples, "sent_bytes": sent_bytes(job, row, name)}
+            if row.energy and options.energy_seconds and name in calls and (name == "one" or not name.startswith("torch")):
+                of[name] |= joules(job, calls[name], samples, options.energy_seconds, job.ranks if name == "one" else 1)
+            if name in calls and name != "one":
+                of[name] |= over_nvlink(job, calls[name], statistics.median(samples))
     calls.clear()
     row.free()
     return of | {name: {"reason": reason} for name, reason in (refused | failed).items()}

@@ -1,7 +1,6 @@
 #include "cuda/hopper_args.h"
 
 #include "cuda/hopper_tensor.h"
-#include "kernels/tile/panel.h"
 #include "kernels/tile_balance.h"
 #include "plan/prices_backward.h"
 #include "plan/schedule.h"
@@ -102,17 +101,15 @@ Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, 
   const auto step = [&](const Strides& s) {
     return static_cast<int>(page_step(problem_.k_batches(), s));
   };
+  // A third warp has a quarter of many boxes, where one of k and one of v have three.
   const int box_rows = page_box_rows(problem_, config_), boxes = config_.block_k / box_rows;
-  const int left = boxes % kIssuers, panels_of_k = panels(config_.element, config_.head_dim);
   return {with(pointers, blocks),
           box_rows,
+          boxes,
+          boxes - boxes / 4,
           step(problem_.k()),
           step(problem_.v()),
-          static_cast<unsigned>((1ull << 32) / problem_.page),
-          left,
-          (boxes - left) * box_rows,
-          boxes - left,
-          left * panels_of_k % kIssuers};
+          static_cast<unsigned>((1ull << 32) / problem_.page)};
 }
 
 Sm90BlocksForwardArgs HopperForwardArgs::blocks_with(const ForwardArgs& pointers,

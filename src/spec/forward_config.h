@@ -15,12 +15,9 @@ inline constexpr int kCountedTilesAtOnce = 128;
 // Where a key and its value lie (KeyPlace), of each of two tiles of keys.
 inline constexpr int kKeyPlaceBytes = 16;
 
-// Of cuda_sm90 with keys in pages: tiles whose pages are held, those that are looked up ahead among
-// them, and the least rows of a box that is copied: eight are a period of the swizzle.
-inline constexpr int kPageSlots = 4, kPagesAhead = 2;
-inline constexpr int kLeastBoxRows = 8;
-// Warps that copy boxes, where one lies, and what they are told in.
-inline constexpr int kIssuers = 3, kBoxPlaceBytes = 8, kToldBytes = 112;
+// Of cuda_sm90 with keys in pages: tiles whose pages are looked up ahead, the least rows of a box
+// that is copied, eight being a period of the swizzle, and what those who copy boxes are told in.
+inline constexpr int kPagesAhead = 2, kLeastBoxRows = 8, kToldBytes = 112;
 
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
@@ -99,11 +96,7 @@ struct ForwardConfig {
     return value_dim <= 192 ? 2 : 4;
   }
 
-  // Where boxes of a tile lie.
-  constexpr int box_places_bytes() const { return kBoxPlaceBytes * (block_k / kLeastBoxRows); }
-  constexpr int page_bytes() const {
-    return paged ? kToldBytes + kIssuers * kPageSlots * box_places_bytes() : 0;
-  }
+  constexpr int page_bytes() const { return paged ? kToldBytes : 0; }
 
   // Of cuda_sm90, of each stage of k where tiles are those of lists.
   constexpr int listed_step_bytes() const { return blocks ? kListedStepBytes * stages : 0; }
@@ -184,6 +177,7 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
+    if (paged && block_q <= 2 * kGroupRows) return 40;  // there are registers for all
     return block_q / kGroupRows == 3 || cluster > 1 || paged || blocks ? 32 : 24;
   }
   constexpr int query_registers() const {

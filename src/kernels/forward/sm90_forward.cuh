@@ -175,7 +175,7 @@ DFA_DEVICE void run_sm90_forward(const Args& a) {
     if constexpr (kConfig.static_max()) {
       ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals * kConfig.cluster);
     }
-    if constexpr (Kernel::kHelped) Kernel::init_issuers(rings);
+    if constexpr (Kernel::kHelped) Kernel::init_issuers(a, rings);
     ptx::fence_barrier_init();
   }
   if constexpr (Kernel::kPaired) {
@@ -194,9 +194,7 @@ DFA_DEVICE void run_sm90_forward(const Args& a) {
       ptx::prefetch(a.o);
       Kernel::copy(a, rings);
     }
-    if constexpr (Kernel::kHelped) {
-      if (threadIdx.x >= 32) Kernel::issue(a, rings, static_cast<int>(threadIdx.x) / 32 - 1);
-    }
+    if constexpr (Kernel::kHelped) Kernel::issue(a, rings, static_cast<int>(threadIdx.x) / 32);
   } else {
     ptx::setmaxnreg_inc<kConfig.query_registers()>();
     Kernel::compute(a, rings, group - 1);

@@ -10,10 +10,9 @@
 // counts rows back from the end of its own sequence, as boxes of packed keys do, so that what a
 // page has behind it, NaN perhaps, reads as zeros; so does a box behind the end, or of an entry
 // that is no page of the cache. A warp starts a short box in the time in which the copy engine
-// takes several (0025). So the producer takes work tiles and copies q alone, and the other warps of
-// its warpgroup, the issuers, copy the keys: it tells them of each work tile, and each starts its
-// share of every tile's boxes. Which pages those lie in an issuer's lanes copy from the block table
-// to shared memory, kPagesAhead tiles ahead.
+// takes several (0025). So the producer takes work tiles and copies q alone, and other warps of its
+// warpgroup copy the keys, of which it tells them: one k, one v, and where a tile has many boxes a
+// third one a quarter of both. A lane a box looks its page up, kPagesAhead tiles ahead.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -23,7 +22,7 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
   using typename Base::Ring, typename Base::Rings, typename Base::WorkTile;
   using Args = Sm90PagedForwardArgs;
   static_assert(kConfig.varlen && kConfig.paged && !Base::kPaired);
-  static_assert((kPageSlots & (kPageSlots - 1)) == 0 && kPageSlots >= kPagesAhead + 2);
+  static_assert(kBlockK / kLeastBoxRows <= 32);  // a box a lane
   static constexpr bool kHelped = true;
 
   // Of a work tile, what copies of its keys go by.
@@ -32,8 +31,8 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     TileRange tiles;
   };
 
-  // How issuers are told of work tiles: two slots by turns, each with a barrier for "told" and one
-  // for "read". How many there were for each stands in shared memory, too.
+  // How those who copy keys are told of work tiles: two slots by turns, each with a barrier for
+  // "told" and one for "read". How many a warp has told of, or read, stands in shared memory, too.
   struct Told {
     static constexpr unsigned kSlots = 2, kWordsBytes = 32;
     unsigned at, n;
@@ -45,21 +44,19 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     DFA_DEVICE unsigned told() const { return at + kSlots * kWordsBytes + n % kSlots * 16; }
     DFA_DEVICE unsigned read() const { return told() + 8; }
     DFA_DEVICE unsigned phase() const { return n / kSlots % 2; }
-    // Of the producer, who is -1, or an issuer.
-    static DFA_DEVICE unsigned count(const Rings& rings, int who) {
-      return rings.smem + kPagesAt + kSlots * (kWordsBytes + 16) + 4 * (who + 1);
+    static DFA_DEVICE unsigned count(const Rings& rings, int warp) {
+      return rings.smem + kPagesAt + kSlots * (kWordsBytes + 16) + 4 * warp;
     }
   };
-  static constexpr unsigned kPlacesAt = kPagesAt + kToldBytes;
   static_assert(Told::kSlots * (Told::kWordsBytes + 16) + 16 == kToldBytes && kPagesAt % 8 == 0);
 
-  static DFA_DEVICE void init_issuers(const Rings& rings) {
+  static DFA_DEVICE void init_issuers(const Args& a, const Rings& rings) {
     for (unsigned n = 0; n < Told::kSlots; ++n) {
       const Told told = Told::nth(rings, n);
       ptx::init_barrier(told.told(), 1);
-      ptx::init_barrier(told.read(), kIssuers);
+      ptx::init_barrier(told.read(), a.third_begin < a.boxes ? 3 : 2);
     }
-    for (int who = -1; who < kIssuers; ++who) ptx::store_shared(Told::count(rings, who), 0);
+    for (int warp = 0; warp < 4; ++warp) ptx::store_shared(Told::count(rings, warp), 0);
   }
 
   // The producer.
@@ -76,28 +73,17 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     static DFA_DEVICE void rest(const Args&, const WorkTile&, const TileRange&, const Rings&) {}
   };
 
-  // An issuer, all of its lanes.
-  static DFA_DEVICE void issue(const Args& a, Rings rings, int issuer) {
-    for (;;) {
-      const PagedKeys keys = take(rings, issuer);
-      if (keys.batch < 0) return;
-#pragma unroll 1
-      for (int i = 1; i <= kPagesAhead; ++i) look_up(a, keys, keys.tiles.end - i, rings, issuer);
-#pragma unroll 1
-      for (int tile = keys.tiles.end - 1; tile >= keys.tiles.begin; --tile) {
-        load_k(a, keys, tile, rings, issuer);
-        if (tile + 1 < keys.tiles.end) load_v(a, keys, tile + 1, rings, issuer);
-      }
-      if (keys.tiles.end > keys.tiles.begin) load_v(a, keys, keys.tiles.begin, rings, issuer);
-    }
+  // The other warps.
+  static DFA_DEVICE void issue(const Args& a, const Rings& rings, int warp) {
+    if (warp == 1) issue<1, true, false>(a, rings);
+    if (warp == 2) issue<2, false, true>(a, rings);
+    if (warp == 3 && a.third_begin < a.boxes) issue<3, true, true>(a, rings);
   }
 
  private:
-  static DFA_DEVICE int lane() { return static_cast<int>(ptx::thread_index() % 32); }
-
   static DFA_DEVICE void tell(const PagedKeys& keys, const Rings& rings) {
-    const unsigned n = ptx::load_shared(Told::count(rings, -1));
-    ptx::store_shared(Told::count(rings, -1), n + 1);
+    const unsigned n = ptx::load_shared(Told::count(rings, 0));
+    ptx::store_shared(Told::count(rings, 0), n + 1);
     const Told told = Told::nth(rings, n);
     ptx::wait(told.read(), told.phase() ^ 1);
     const int words[] = {keys.batch, keys.rows, keys.head, keys.tiles.begin, keys.tiles.end};
@@ -107,112 +93,107 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     }
     ptx::arrive(told.told());
   }
-  static DFA_DEVICE PagedKeys take(const Rings& rings, int issuer) {
-    const unsigned n = ptx::load_shared(Told::count(rings, issuer));
-    const Told told = Told::nth(rings, n);
-    ptx::wait(told.told(), told.phase());
-    const auto word = [&](int i) {
-      return static_cast<int>(ptx::load_shared(told.words() + 4 * i));
-    };
-    const PagedKeys keys{word(0), word(1), word(2), {word(3), word(4)}};
-    __syncwarp();
-    if (ptx::elect()) {
-      ptx::store_shared(Told::count(rings, issuer), n + 1);
+  // The lane that gives the slot back reads for its warp.
+  static DFA_DEVICE PagedKeys read(const Rings& rings, int warp) {
+    uint4 words{};
+    unsigned end = 0;
+    if (ptx::thread_index() % 32 == 0) {
+      const unsigned n = ptx::load_shared(Told::count(rings, warp));
+      ptx::store_shared(Told::count(rings, warp), n + 1);
+      const Told told = Told::nth(rings, n);
+      ptx::wait(told.told(), told.phase());
+      words = ptx::load_words_4(told.words());
+      end = ptx::load_shared(told.words() + 16);
       ptx::arrive(told.read());
     }
-    __syncwarp();
-    return keys;
+    const auto all = [](unsigned word) {
+      return static_cast<int>(__shfl_sync(ptx::kWholeWarp, word, 0));
+    };
+    return {all(words.x), all(words.y), all(words.z), {all(words.w), all(end)}};
   }
 
-  // Of an issuer and a tile, where each box lies: the page, and where in it the box begins.
-  static DFA_DEVICE unsigned places(const Rings& rings, int tile, int issuer) {
-    return rings.smem + kPlacesAt +
-           (issuer * kPageSlots + (tile & (kPageSlots - 1))) * kConfig.box_places_bytes();
+  // Of a lane's box: its first row, the column of the table that has its page, and where in that it
+  // begins. By the inverse of a page's rows the column is right, or 1 too small.
+  struct Place {
+    int row;
+    unsigned column, begin;
+  };
+  static DFA_DEVICE Place place_of(const Args& a, int tile) {
+    const int row = tile * kBlockK + static_cast<int>(ptx::thread_index() % 32) * a.box_rows;
+    const unsigned at = static_cast<unsigned>(row), page = static_cast<unsigned>(a.args.paged.page);
+    unsigned column =
+        static_cast<unsigned>(static_cast<unsigned long long>(at) * a.page_inverse >> 32);
+    if (at - column * page >= page) ++column;
+    return {row, column, at - column * page};
   }
 
-  // A lane a box starts copies of the entries of the table that a tile's boxes lie in; those behind
-  // the end there may be no columns for. A group of copies a tile, also where there is no such
-  // tile.
-  static DFA_DEVICE void look_up(const Args& a, const PagedKeys& keys, int tile, const Rings& rings,
-                                 int issuer) {
-    const int in_tile = lane() * a.box_rows, row = tile * kBlockK + in_tile;
-    if (tile >= 0 && in_tile < kBlockK && row < keys.rows) {
-      // Of row / page, by the inverse: right, or 1 too small.
-      const unsigned at = static_cast<unsigned>(row),
-                     page = static_cast<unsigned>(a.args.paged.page);
-      unsigned column =
-          static_cast<unsigned>(static_cast<unsigned long long>(at) * a.page_inverse >> 32);
-      if (at - column * page >= page) ++column;
-      const unsigned to = places(rings, tile, issuer) + kBoxPlaceBytes * lane();
-      ptx::store_shared(to + 4, at - column * page);
-      ptx::copy_4(to, a.args.paged.block_table + keys.batch * a.args.paged.table_row + column);
-    }
-    ptx::commit_copies();
+  // A lane's page; none where there is no such tile, and behind the end, where the table may have
+  // no columns.
+  static DFA_DEVICE int look_up(const Args& a, const PagedKeys& keys, int tile) {
+    const Place place = place_of(a, tile);
+    if (tile < 0 || place.row >= keys.rows) return -1;
+    return a.args.paged.block_table[keys.batch * a.args.paged.table_row + place.column];
   }
 
-  static DFA_DEVICE void load_k(const Args& a, const PagedKeys& keys, int tile, Rings& rings,
-                                int issuer) {
-    __syncwarp();  // the place of these in shared memory is read no longer
-    look_up(a, keys, tile - kPagesAhead, rings, issuer);
-    ptx::wait_copies<kPagesAhead>();
-    __syncwarp();
-    load_boxes<kConfig.head_dim>(a, a.k, a.k_page, 0, keys, tile, rings, rings.k, issuer);
-  }
-  // Later than k of the tile before this one, whose places are still there.
-  static DFA_DEVICE void load_v(const Args& a, const PagedKeys& keys, int tile, Rings& rings,
-                                int issuer) {
-    load_boxes<kConfig.value_dim>(a, a.v, a.v_page, a.v_turn, keys, tile, rings, rings.v, issuer);
-  }
-
-  // An issuer's boxes of a tile of k or v, whose pages lie `page_step` rows apart: whole rounds of
-  // rows, then panels of what is left by turns. The one whose turn it is first says how much all of
-  // them bring, which others may begin to bring before. Who has none does not wait.
-  template <int kColumns>
-  static DFA_DEVICE void load_boxes(const Args& a, const TensorMap& map, int page_step,
-                                    int first_turn, const PagedKeys& keys, int tile,
-                                    const Rings& rings, Ring& ring, int issuer) {
-    constexpr int kPanels = panels(kElement, kColumns);
-    const int turn = issuer >= first_turn ? issuer - first_turn : issuer - first_turn + kIssuers;
-    const bool has_any = a.left_row > 0 || turn < a.left_boxes * kPanels;
-    if (has_any && ptx::elect()) {
-      ring.wait_empty();
-      if (turn == 0) ptx::arrive_expecting(ring.full(), kPanels * panel_bytes(kBlockK));
-      const unsigned at = places(rings, tile, issuer);
-      int box = issuer;
-#pragma unroll 1
-      for (int row = issuer * a.box_rows; row < a.left_row; row += kIssuers * a.box_rows) {
-        const Box one = box_of(a, keys, page_step, at + kBoxPlaceBytes * box, tile * kBlockK + row);
+  // A warp's boxes of every tile, of k, of v, or of both.
+  template <int kWarp, bool kOfK, bool kOfV>
+  static DFA_DEVICE void issue(const Args& a, Rings rings) {
+    for (;;) {
+      const PagedKeys keys = read(rings, kWarp);
+      if (keys.batch < 0) return;
+      int ahead[kPagesAhead];
 #pragma unroll
-        for (int panel = 0; panel < kPanels; ++panel) load_panel(one, map, ring, row, panel, keys);
-        box += kIssuers;
-      }
+      for (int i = 0; i < kPagesAhead; ++i) ahead[i] = look_up(a, keys, keys.tiles.end - 1 - i);
 #pragma unroll 1
-      for (int left = turn; left < a.left_boxes * kPanels; left += kIssuers) {
-        const int row = a.left_row + left / kPanels * a.box_rows;
-        const int nth = a.first_left + left / kPanels;
-        load_panel(box_of(a, keys, page_step, at + kBoxPlaceBytes * nth, tile * kBlockK + row), map,
-                   ring, row, left % kPanels, keys);
+      for (int tile = keys.tiles.end - 1; tile >= keys.tiles.begin; --tile) {
+        const int page = ahead[0];
+#pragma unroll
+        for (int i = 1; i < kPagesAhead; ++i) ahead[i - 1] = ahead[i];
+        ahead[kPagesAhead - 1] = look_up(a, keys, tile - kPagesAhead);
+        if constexpr (kOfK) {
+          load_boxes<kConfig.head_dim, kOfV>(a, a.k, a.k_page, page, keys, tile, rings.k);
+        }
+        if constexpr (kOfV) {
+          load_boxes<kConfig.value_dim, kOfK>(a, a.v, a.v_page, page, keys, tile, rings.v);
+        }
       }
+    }
+  }
+
+  // Of a tile of k or v, whose pages lie `page_step` rows apart. Who has the first box says how
+  // much all of them bring, which the third warp may begin to bring before.
+  template <int kColumns, bool kThird>
+  static DFA_DEVICE void load_boxes(const Args& a, const TensorMap& map, int page_step, int page,
+                                    const PagedKeys& keys, int tile, Ring& ring) {
+    constexpr int kPanels = panels(kElement, kColumns);
+    const Place place = place_of(a, tile);
+    const int left = keys.rows - place.row;
+    const bool there =
+        left > 0 && static_cast<unsigned>(page) < static_cast<unsigned>(a.args.paged.pages);
+    const int rows_of_lane = there ? (left < a.box_rows ? left : a.box_rows) : 0;
+    const int end_of_lane =
+        there ? page * page_step + static_cast<int>(place.begin) + rows_of_lane : 0;
+    ring.wait_empty();
+    if (!kThird && ptx::elect()) {
+      ptx::arrive_expecting(ring.full(), kPanels * panel_bytes(kBlockK));
+    }
+    const int first = kThird ? a.third_begin : 0, end = kThird ? a.boxes : a.third_begin;
+    unsigned to = ring.tile() + panel_bytes(first * a.box_rows);
+#pragma unroll 1
+    for (int box = first; box < end; ++box) {
+      const int rows = __shfl_sync(ptx::kWholeWarp, rows_of_lane, box);
+      const int box_end = __shfl_sync(ptx::kWholeWarp, end_of_lane, box);
+      if (ptx::elect()) {
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel) {
+          ptx::load_box<true>(to + panel * panel_bytes(kBlockK), map, ring.full(),
+                              panel * panel_columns(kElement), kBoxOrigin - rows, keys.head,
+                              box_end);
+        }
+      }
+      to += panel_bytes(a.box_rows);
     }
     ring.next();
-  }
-
-  struct Box {
-    int rows, end;  // those of the sequence, and where they end in the cache
-  };
-  static DFA_DEVICE Box box_of(const Args& a, const PagedKeys& keys, int page_step, unsigned place,
-                               int row) {
-    const unsigned page = ptx::load_shared(place);
-    const int left = keys.rows - row, begin = static_cast<int>(ptx::load_shared(place + 4));
-    if (left <= 0 || page >= static_cast<unsigned>(a.args.paged.pages)) return {0, 0};
-    const int rows = left < a.box_rows ? left : a.box_rows;
-    return {rows, static_cast<int>(page) * page_step + begin + rows};
-  }
-  static DFA_DEVICE void load_panel(const Box& box, const TensorMap& map, const Ring& ring, int row,
-                                    int panel, const PagedKeys& keys) {
-    ptx::load_box<true>(ring.tile() + panel_bytes(row) + panel * panel_bytes(kBlockK), map,
-                        ring.full(), panel * panel_columns(kElement), kBoxOrigin - box.rows,
-                        keys.head, box.end);
   }
 };
 
