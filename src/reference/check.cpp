@@ -13,6 +13,7 @@
 #include "reference/comparer.h"
 #include "reference/finite.h"
 #include "reference/head.h"
+#include "reference/truths.h"
 #include "spec/flops.h"
 
 namespace dfa {
@@ -29,9 +30,6 @@ bool compare_means(const Problem& p) {
 std::int64_t most_terms(const Problem& p) {
   return std::max(p.sk, p.sq * (p.hq / p.hk)) + p.d + p.dv;
 }
-
-// A row of a tensor in each of the yardstick's orders of summation.
-using NaiveRows = std::vector<std::vector<float>>;
 
 // Compares one row of a tensor.
 void add_row(Comparer& comparer, const void* base, DType type, const Strides& strides,
@@ -65,6 +63,17 @@ void blame(TensorCheck& check, const std::string& found) {
   check.detail = found;
 }
 
+ForwardTruth forward_truth(const Head<double>& truth, const std::vector<Head<float>>& naive,
+                           const std::vector<std::int64_t>& rows) {
+  ForwardTruth found;
+  for (const std::int64_t i : rows) {
+    found.rows.push_back(truth.forward(i));
+    auto& orders = found.naive.emplace_back();
+    for (const Head<float>& order : naive) orders.push_back(order.forward(i));
+  }
+  return found;
+}
+
 // o and lse of the rows of a sample.
 class ForwardRows {
  public:
@@ -75,15 +84,15 @@ class ForwardRows {
         blocks_(blocks),
         o_check_("o", p.dtype, most_terms(p), compare_means(p)) {}
 
-  void add(const Head<double>& truth, const std::vector<Head<float>>& naive,
-           const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
-    for (const std::int64_t i : rows) {
-      const auto right = truth.forward(i);
+  void add(const ForwardTruth& truth, const std::vector<std::int64_t>& rows, std::int64_t b,
+           std::int64_t h) {
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      const std::int64_t i = rows[at];
+      const auto& right = truth.rows[at];
       NaiveRows rough;
       std::vector<float> rough_lse;
-      for (const Head<float>& order : naive) {
-        Head<float>::Row row = order.forward(i);
-        rough.push_back(std::move(row.o));
+      for (const Head<float>::Row& row : truth.naive[at]) {
+        rough.push_back(row.o);
         rough_lse.push_back(row.plain_lse);
       }
       add_row(o_check_, o_, p_.o_dtype(), p_.o(), b, h, i, right.o, right.terms, rough);
@@ -174,32 +183,26 @@ class GradientRows {
         dk_("dk", p.dtype, most_terms(p), compare_means(p)),
         dv_("dv", p.dtype, most_terms(p), compare_means(p)) {}
 
-  void add_queries(const Head<double>& truth, const RowSums<double>& exact,
-                   const std::vector<Head<float>>& naive,
-                   const std::vector<RowSums<float>>& rounded,
-                   const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
-    for (const std::int64_t i : rows) {
-      const auto row = static_cast<std::size_t>(i);
-      NaiveRows rough;
-      for (std::size_t n = 0; n < naive.size(); ++n) {
-        rough.push_back(naive[n].dq(i, rounded[n].lse[row], rounded[n].delta[row]).dq);
+  // Of the query heads of keys' head hk.
+  void add(const BackwardTruth& truth, const CheckSample& sample, std::int64_t b, std::int64_t hk) {
+    const std::int64_t first = hk * (p_.hq / p_.hk);
+    for (std::size_t h = 0; h < truth.queries.size(); ++h) {
+      for (std::size_t at = 0; at < sample.rows.size(); ++at) {
+        const auto& [right, naive] = truth.queries[h][at];
+        add_row(dq_, args_.dq, p_.dtype, p_.q(), b, first + static_cast<std::int64_t>(h),
+                sample.rows[at], right.dq, right.terms, naive);
       }
-      const auto right = truth.dq(i, exact.lse[row], exact.delta[row]);
-      add_row(dq_, args_.dq, p_.dtype, p_.q(), b, h, i, right.dq, right.terms, rough);
     }
-  }
-
-  void add_keys(const KeyGradients<double>& truth, const std::vector<KeyGradients<float>>& naive,
-                const std::vector<std::int64_t>& keys, std::int64_t b, std::int64_t hk) {
-    for (std::size_t at = 0; at < keys.size(); ++at) {
+    for (std::size_t at = 0; at < sample.keys.size(); ++at) {
       NaiveRows dk, dv;
-      for (const KeyGradients<float>& order : naive) {
-        dk.push_back(order.of_key[at].dk);
-        dv.push_back(order.of_key[at].dv);
+      for (const auto& order : truth.naive_keys) {
+        dk.push_back(order[at].dk);
+        dv.push_back(order[at].dv);
       }
-      const auto& right = truth.of_key[at];
-      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, keys[at], right.dk, right.dk_terms, dk);
-      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, keys[at], right.dv, right.dv_terms, dv);
+      const auto& right = truth.keys[at];
+      const std::int64_t key = sample.keys[at];
+      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, key, right.dk, right.dk_terms, dk);
+      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, key, right.dv, right.dv_terms, dv);
     }
   }
 
@@ -225,6 +228,56 @@ class GradientRows {
   BackwardArgs args_;
   Comparer dq_, dk_, dv_;
 };
+
+// The gradients of the rows of one query head.
+std::vector<BackwardTruth::Query> query_gradients(const Head<double>& truth,
+                                                  const RowSums<double>& exact,
+                                                  const std::vector<Head<float>>& naive,
+                                                  const std::vector<RowSums<float>>& rounded,
+                                                  const std::vector<std::int64_t>& rows) {
+  std::vector<BackwardTruth::Query> found;
+  for (const std::int64_t i : rows) {
+    const auto row = static_cast<std::size_t>(i);
+    auto& one = found.emplace_back();
+    one.right = truth.dq(i, exact.lse[row], exact.delta[row]);
+    for (std::size_t n = 0; n < naive.size(); ++n) {
+      one.naive.push_back(naive[n].dq(i, rounded[n].lse[row], rounded[n].delta[row]).dq);
+    }
+  }
+  return found;
+}
+
+// given: rows of a sample, which are compared as well.
+BackwardTruth backward_truth(const Problem& p, const BackwardArgs& args, const CheckSample& sample,
+                             std::int64_t b, std::int64_t hk, ForwardRows& given) {
+  const std::int64_t group = p.hq / p.hk;
+  BackwardTruth found;
+  KeyGradients<double> right(sample.keys.size());
+  std::vector<KeyGradients<float>> rough(static_cast<std::size_t>(sample.orders),
+                                         KeyGradients<float>(sample.keys.size()));
+  for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
+    const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq, 0, args.logits,
+                             args.blocks);
+    const auto naive = yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders,
+                                 args.logits, args.blocks);
+    if (!sample.complete) given.add(forward_truth(truth, naive, sample.rows), sample.rows, b, hq);
+    const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
+    right.add(truth, exact, sample.keys);
+    std::vector<RowSums<float>> rounded;
+    for (std::size_t n = 0; n < naive.size(); ++n) {
+      rounded.emplace_back(p, naive[n], args, b, hq, sample.complete);
+      rough[n].add(naive[n], rounded[n], sample.keys);
+    }
+    found.queries.push_back(query_gradients(truth, exact, naive, rounded, sample.rows));
+  }
+  right.finish(p);
+  found.keys = std::move(right.of_key);
+  for (KeyGradients<float>& order : rough) {
+    order.finish(p);
+    found.naive_keys.push_back(std::move(order.of_key));
+  }
+  return found;
+}
 
 CheckReport report_of(std::vector<TensorCheck> tensors, bool sampled) {
   CheckReport report{.ok = true, .sampled = sampled, .tensors = std::move(tensors)};
@@ -264,11 +317,15 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
   const CheckSample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse, args.blocks);
   for (const auto [b, h] : sample.heads) {
-    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits, args.blocks,
-                             args.descales);
-    const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders,
-                                 args.logits, args.blocks, args.descales);
-    rows.add(truth, naive, sample.rows, b, h);
+    const auto make = [&, b = b, h = h] {
+      const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits,
+                               args.blocks, args.descales);
+      const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders,
+                                   args.logits, args.blocks, args.descales);
+      return forward_truth(truth, naive, sample.rows);
+    };
+    const bool keep = options.truths != nullptr;
+    rows.add(keep ? options.truths->forward(b, h, make) : make(), sample.rows, b, h);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, nullptr);
   return report_of(rows.finish(scan), !sample.complete);
@@ -278,31 +335,12 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
                            const CheckOptions& options) {
   if (p.packed()) return check_packed_backward(p, args, options);
   const CheckSample sample = sample_backward(p, options);
-  const std::int64_t group = p.hq / p.hk;
   ForwardRows given(p, args.o, args.lse, args.blocks);
   GradientRows gradients(p, args);
+  const bool keep = options.truths != nullptr && sample.complete;
   for (const auto [b, hk] : sample.heads) {
-    KeyGradients<double> right(sample.keys.size());
-    std::vector<KeyGradients<float>> rough(static_cast<std::size_t>(sample.orders),
-                                           KeyGradients<float>(sample.keys.size()));
-    for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
-      const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq, 0, args.logits,
-                               args.blocks);
-      const auto naive = yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders,
-                                   args.logits, args.blocks);
-      if (!sample.complete) given.add(truth, naive, sample.rows, b, hq);
-      const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
-      right.add(truth, exact, sample.keys);
-      std::vector<RowSums<float>> rounded;
-      for (std::size_t n = 0; n < naive.size(); ++n) {
-        rounded.emplace_back(p, naive[n], args, b, hq, sample.complete);
-        rough[n].add(naive[n], rounded[n], sample.keys);
-      }
-      gradients.add_queries(truth, exact, naive, rounded, sample.rows, b, hq);
-    }
-    right.finish(p);
-    for (KeyGradients<float>& order : rough) order.finish(p);
-    gradients.add_keys(right, rough, sample.keys, b, hk);
+    const auto make = [&, b = b, hk = hk] { return backward_truth(p, args, sample, b, hk, given); };
+    gradients.add(keep ? options.truths->backward(b, hk, make) : make(), sample, b, hk);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, args.d_o);
   std::vector<TensorCheck> tensors;

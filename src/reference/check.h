@@ -23,9 +23,14 @@
 // outputs is still looked at for NaN and infinity.
 namespace dfa {
 
+class Truths;
+
 struct CheckOptions {
   double max_flops = 2e10;  // larger problems are checked on a seeded sample of heads and rows
   std::uint64_t seed = 1;
+  // What checks of this problem and these inputs have found out, and what this one will; null: it
+  // is forgotten. A backward's sample takes outputs as given, so it is calculated each time.
+  Truths* truths = nullptr;
 };
 
 struct TensorCheck {

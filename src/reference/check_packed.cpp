@@ -7,6 +7,7 @@
 #include "reference/check_bias.h"
 #include "reference/check_sinks.h"
 #include "reference/packed.h"
+#include "reference/truths.h"
 
 namespace dfa {
 namespace {
@@ -85,8 +86,10 @@ CheckReport check_unseeing(const PackedSequence& one) {
 }
 
 // Operations of a check are dealt out by sequences' shares of them.
-CheckOptions of_sequence(const CheckOptions& all, const Problem& one, double rows_by_keys) {
+CheckOptions of_sequence(const CheckOptions& all, std::size_t index, const Problem& one,
+                         double rows_by_keys) {
   CheckOptions options = all;
+  if (all.truths != nullptr) options.truths = &all.truths->sequence(index);
   const double share = static_cast<double>(one.sq) * static_cast<double>(one.sk) / rows_by_keys;
   options.max_flops = all.max_flops * share;
   return options;
@@ -121,9 +124,9 @@ CheckReport check_packed_forward(const Problem& p, const ForwardArgs& args,
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const PackedSequence& one = sequences[i];
     if (one.problem.sq == 0) continue;
-    worst.add(one.problem.sk == 0
-                  ? check_unseeing(one)
-                  : check_forward(one.problem, one.forward, of_sequence(options, one.problem, all)),
+    worst.add(one.problem.sk == 0 ? check_unseeing(one)
+                                  : check_forward(one.problem, one.forward,
+                                                  of_sequence(options, i, one.problem, all)),
               i);
   }
   return worst.report();
@@ -139,7 +142,7 @@ CheckReport check_packed_backward(const Problem& p, const BackwardArgs& args,
     BackwardArgs of = sequences[i].backward;
     of.d_sinks = of.d_bias = nullptr;  // of all sequences together, below
     if (one.sq > 0 && one.sk > 0) {
-      worst.add(check_backward(one, of, of_sequence(options, one, all)), i);
+      worst.add(check_backward(one, of, of_sequence(options, i, one, all)), i);
       continue;
     }
     worst.add(zeros({zeros("dq", one.dtype, of.dq, one.q(), one.hq, one.sq, one.d),

@@ -8,10 +8,11 @@ namespace dfa {
 namespace {
 
 void expect_accurate(const std::string& line, std::uint64_t seed) {
+  Truths truths;
   for (const Variant& variant : variants_of(parse_problem(line))) {
     Tensors t(line, seed);
     run(t, variant.options);
-    EXPECT_EQ(fault(t, variant, seed), "") << variant.name;
+    EXPECT_EQ(fault(t, variant, seed, {.truths = &truths}), "") << variant.name;
   }
 }
 

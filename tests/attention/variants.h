@@ -14,6 +14,7 @@
 #include "plan/validate.h"
 #include "problem_lines.h"
 #include "reference/check.h"
+#include "reference/truths.h"
 #include "spec/config_names.h"
 #include "spec/limits.h"
 #include "tensors.h"

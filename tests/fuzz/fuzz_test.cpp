@@ -45,11 +45,12 @@ void expect_right(double seconds, const Draw& draw) {
   for (std::uint64_t count = 0; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
     Dice dice(stream + count);
     Drawn drawn = draw(dice);
+    Truths truths;
     for (Variant& variant : drawn.variants) {
       variant.options.threads = static_cast<int>(1 + dice.below(3));
       Tensors t(drawn.line, count);
       run(t, variant.options);
-      const std::string text = fault(t, variant, count);
+      const std::string text = fault(t, variant, count, {.truths = &truths});
       if (!text.empty()) {
         ADD_FAILURE() << text << " --threads " << variant.options.threads;
       }

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "reference/backend.h"
 #include "reference/check.h"
 #include "reference/head.h"
 #include "reference/tiled.h"
+#include "reference/truths.h"
 
 namespace dfa {
 namespace {
@@ -82,15 +84,45 @@ void expect_caught(const Planted& planted, const std::string& line, const CheckO
 
 TEST(Faults, EveryPlantedFaultIsCaughtInEveryType) {
   for (const char* type : {"fp32", "fp16", "bf16"}) {
+    Truths truths;
     for (const Planted& planted : kPlanted) {
       expect_caught(planted, std::string("fwdbwd ") + type + " causal b1 hq4 hk2 sq90 sk90 d16",
-                    {});
+                    {.truths = &truths});
     }
   }
 }
 
 TEST(Faults, EveryPlantedFaultIsCaughtByASample) {
   for (const Planted& planted : kPlanted) expect_caught(planted, kCausal, kSampled);
+}
+
+// What is known of the inputs stands for what would be calculated: the numbers of a report are the
+// same, of outputs that are right and of others behind them.
+TEST(Faults, KnownTruthsGiveTheReportOfNewOnes) {
+  for (const char* line : {kCausal, "fwdbwd bf16 causal hq4 hk2 d16 lens(40,1,30) softcap(3) sink",
+                           "fwdbwd fp32 b2 hq2 hk1 sq60 sk70 d32 bias(1,h)"}) {
+    for (const CheckOptions& options : {CheckOptions{}, kSampled}) {
+      Truths truths;
+      CheckOptions knowing = options;
+      knowing.truths = &truths;
+      Tensors right(line);
+      const Backend& reference = reference_backend();
+      const Plan plan = reference.plan(right.p, {});
+      reference.forward(plan, right.forward_args(), {});
+      reference.backward(plan, right.backward_args(), {});
+      Tensors wrong = right;
+      wrong.set(wrong.o, 5, 9);
+      wrong.set(wrong.dq, 6, 9);
+      wrong.set(wrong.dv, 7, 9);
+      for (Tensors* t : {&right, &wrong, &right}) {
+        const CheckReport forward = check_forward(t->p, t->forward_args(), knowing);
+        const CheckReport backward = check_backward(t->p, t->backward_args(), knowing);
+        EXPECT_EQ(forward.summary(), check_forward(t->p, t->forward_args(), options).summary());
+        EXPECT_EQ(backward.summary(), check_backward(t->p, t->backward_args(), options).summary());
+        EXPECT_EQ(forward.ok && backward.ok, t == &right) << line;
+      }
+    }
+  }
 }
 
 // Tensors whose elements are all alike, zeros and one-hot rows among them.
