@@ -58,6 +58,7 @@ def test_without_a_report_the_record_is_named(tmp_path):
 
 # Every suite, up to its longest problems.
 @pytest.mark.full
+@pytest.mark.all
 def test_the_whole_study_ends_with_every_figure(tmp_path):
     whole = study(tmp_path)
     out, progress = whole.communicate(timeout=HUNG_S)

@@ -1,5 +1,6 @@
 """What has to be said before JAX and PyTorch are imported."""
 
+import collections
 import os
 import pathlib
 
@@ -14,6 +15,24 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 FLAGS_OF_USERS = os.environ.get("XLA_FLAGS", "")
 HURRY = "" if FLAGS_OF_USERS else "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["XLA_FLAGS"] = f"{FLAGS_OF_USERS} {HURRY} --xla_force_host_platform_device_count=4"
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(items):
+    """@pytest.mark.one_in(n): of a grid of cases the full tier runs one in n, a Latin square: each value of a parameter beside
+    as many of another's as there are for it. The others are marked `all`."""
+    seen = collections.Counter()
+    for item in items:
+        mark = item.get_closest_marker("one_in")
+        if mark is None:
+            continue
+        number, places = seen[item.parent.nodeid, item.originalname], 0
+        seen[item.parent.nodeid, item.originalname] += 1
+        for grid in reversed([*item.iter_markers("parametrize")]):  # the one above all others varies first
+            number, place = divmod(number, len(grid.args[1]))
+            places += place
+        if places % mark.args[0]:
+            item.add_marker(pytest.mark.all)
 
 
 @pytest.fixture(scope="session")

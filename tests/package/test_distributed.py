@@ -155,7 +155,8 @@ def of_compile(dd):
     return torch.equal(torch.compile(step, backend="eager")(*x), step(*x))
 
 
-@pytest.mark.parametrize("ranks", (2, 4))
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("ranks", (4, 2))
 def test_values_and_gradients_of_every_method(ranks, tmp_path):
     for told in run(ranks, everything, tmp_path, METHODS):
         assert isinstance(told, tuple), told

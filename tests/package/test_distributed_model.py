@@ -72,6 +72,7 @@ def counted_under(causal, window):
     return result
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks, masks", [(2, [(True, None), (False, None)]), (4, [(True, (100, 0))])])
 def test_bytes_are_those_that_are_sent(tmp_path, ranks, masks):
     told = run(ranks, counted, tmp_path, masks)

@@ -49,6 +49,7 @@ def gradients(function, *arrays, **options):
     return jax.grad(total)(arrays)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"local_window_size": (4, 2)}], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_bias_and_its_gradient(shape, options):
@@ -81,6 +82,7 @@ def test_lengths_beside_a_bias():
     assert (got[0, 5:] == 0).all()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype, bound", [(jnp.bfloat16, 4e-2), (jnp.float16, 5e-3)], ids=str)
 def test_of_16_bits(dtype, bound):
     arrays = *inputs(dtype=dtype), biased((1, 4, 9, 13), dtype)

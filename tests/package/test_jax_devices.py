@@ -35,6 +35,7 @@ def all_close(got, wanted):
     return all(close(a, b, 1e-5) for a, b in zip(got, wanted, strict=True))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P("x", "y"), P(("x", "y"))])
 @pytest.mark.parametrize("step", [gradients, lambda *x: [dfa.attention(*x, causal=True)]])
 def test_batches_and_heads_stay_on_their_devices(spec, step):
@@ -109,6 +110,7 @@ def test_shard_map_adds_up_the_gradients_of_what_all_devices_share():
     assert all_close(got, wanted)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("step", [lambda *x: [dfa.attention(*x, causal=True)], gradients])
 @pytest.mark.parametrize("axes", [(0, 0, 0), (1, None, None)])
 def test_vmap_inside_a_shard_map(step, axes):
@@ -148,6 +150,7 @@ def packed(q, k, v, lengths):
 gradients_of_packed = jax.grad(packed, argnums=(0, 1, 2))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P("x", "y")])
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 def test_packed_sequences_stay_on_their_devices(spec, kind):
@@ -171,6 +174,7 @@ def test_packed_sequences_inside_a_shard_map():
     assert all_close(mapped(*arrays, lengths), gradients_of_packed(*arrays, lengths))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 def test_segments_on_devices(kind):
     mesh, arrays = mesh_of(kind, x=4), inputs(**SHAPES)

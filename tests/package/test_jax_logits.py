@@ -99,6 +99,7 @@ def close(got, wanted, bound=2e-5):
         np.testing.assert_allclose(*(np.asarray(x, np.float64) for x in (one, other)), atol=bound, rtol=bound)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 @pytest.mark.parametrize("given", GIVEN, ids=NAMES)
 def test_values_and_gradients_are_those_written_out(given, mask):
@@ -151,6 +152,7 @@ def weighed(function):
     return lambda *x: sum((jnp.cos(jnp.arange(y.size)).reshape(y.shape) * y).sum() for y in function(*x))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("axes", [(0, 0, 0, None), (0, None, None, 0), (None, None, None, 0)], ids=str)
 @pytest.mark.parametrize("options", [{}, {"dropout_p": 0.3, "seed": 4}], ids=["", "dropout"])
 def test_vmap_is_each_by_itself(axes, options):
@@ -240,6 +242,7 @@ def from_the_first(q, k, v, is_causal=False, local_window_size=None, rows=None, 
 LENGTHS = {"rows": jnp.array([8, 13], jnp.int32), "keys": jnp.array([5, 0], jnp.int32)}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("lengths", [(), ("keys",), ("rows", "keys")], ids=str)
 @pytest.mark.parametrize("mask", [{}, {"is_causal": True}, {"local_window_size": 2}], ids=str)
 @pytest.mark.parametrize("given", [GIVEN[0], GIVEN[2], GIVEN[3], {"softcap": 3.0, "alibi_slopes": (4,), "sinks": (4,), "bias": (1, 4, 13, 13)}],
@@ -263,6 +266,7 @@ def test_what_does_not_count_may_hold_anything(given):
     close(step(*(jnp.where(beyond, jnp.nan, x) for x in arrays)), step(*arrays))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sizes", [(9, 13), (13, 9)])
 @pytest.mark.parametrize("mask", [{}, {"is_causal": True}, {"local_window_size": 2}], ids=str)
 def test_dot_product_attention_of_other_keys_than_queries(sizes, mask):
@@ -273,6 +277,7 @@ def test_dot_product_attention_of_other_keys_than_queries(sizes, mask):
                          lambda *x, **more: from_the_first(*x, **keys, **more), qkv(*sizes), 3e-5, **options, **mask)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ids", [[0, 0, 0, 5, 5, 5, 5, 5, 1, 1, 1, 1, 1], [4] * 13], ids=["three", "one"])
 @pytest.mark.parametrize("traced", [False, True])
 def test_segments(ids, traced):

@@ -105,6 +105,7 @@ WINDOWS = [{}, {"is_causal": True}, {"local_window_size": (3, 1)}, {"local_windo
            {"local_window_size": (2, 0), "is_causal": True}, {"local_window_size": (2, 50)}]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [*WINDOWS, {"local_window_size": 2}, {"local_window_size": (50, 1)}])
 @pytest.mark.parametrize("sq, sk", [(5, 9), (9, 5)])
 def test_masks_count_from_the_first_query_and_key(sq, sk, options):
@@ -115,6 +116,7 @@ def test_masks_count_from_the_first_query_and_key(sq, sk, options):
     assert close(ours(q, k, v, **options)[:, some], theirs(q, k, v, **options)[:, some])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", WINDOWS)
 @pytest.mark.parametrize("sq, sk, rows, keys", [
     (9, 9, (4, 9, 1), None), (9, 9, (4, 9, 1), (6, 2, 1)), (9, 9, (7, 0, 9), (9, 3, 0)), (6, 9, (4, 6, 1), (6, 2, 9)),
@@ -218,6 +220,7 @@ def test_segments(ids, is_causal):
     assert close(ours(q, k, v, segment_ids=ids, is_causal=is_causal), exact(q, k, v, seen)[0])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", WINDOWS[2:])
 def test_segments_and_windows(options):
     q, k, v = inputs()
@@ -227,6 +230,7 @@ def test_segments_and_windows(options):
     assert close(ours(q, k, v, segment_ids=ids, **options), exact(q, k, v, seen)[0])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("most", [None, 5])
 def test_segments_of_queries_and_keys(most):
     q, k, v = inputs(sq=7, sk=9)

@@ -14,6 +14,7 @@ REFUSED = set()
 OWN = {"gpt_neo", "falcon", "bloom", "mpt", "xglm", "mpnet", "deberta-v2", "roformer", "mvp"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("title, name", TYPES, ids=[name for _, name in TYPES])
 def test_a_type(title, name):
     kinds, cases = models.CASES[title]

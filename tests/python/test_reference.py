@@ -68,7 +68,7 @@ def test_code_in_the_text_is_not_taken_for_quotes(site):
     assert [page.name for page in (site / "out/docs/html").glob("*.html") if "&lsquo;" in page.read_text()] == []
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [pytest.param(1400, marks=pytest.mark.all), 390])
 def test_pages_are_silent_and_fit_the_window(site, driver, width):
     html = site / "out/docs/html"
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",

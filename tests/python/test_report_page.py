@@ -136,7 +136,7 @@ def test_the_page_is_silent_and_asks_nobody(page, dark):
     assert page.js("document.documentElement.dataset.theme") == ("dark" if dark else "light")
 
 
-@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.all), 420])
 def test_the_story_of_the_committed_results_is_silent_and_fits(driver, tmp_path, width):
     from dfa.report import story, story_html
     path = tmp_path / "story.html"
@@ -196,7 +196,7 @@ def test_text_of_a_result_file_is_never_run(page):
     assert "<script>window.pwned = 1" in page.js("document.getElementById('origin').textContent")
 
 
-@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.all), 420])
 def test_nothing_is_wider_than_the_window(page, width):
     page.open(width=width)
     assert page.js("document.documentElement.scrollWidth") <= width
