@@ -45,6 +45,7 @@ TEST(EmulatedHopperBackward, MoreHeadsThanAtOnce) {
   expect_right<config(kBf16, 64)>("bwd bf16 causal b1 h11 s140 d64");
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, HeadsOf96And128) {
   expect_right<config(kBf16, 96)>("bwd bf16 causal b1 hq2 hk1 s200 d96");
   expect_right<config(kBf16, 128)>("bwd bf16 causal b1 hq2 hk1 s270 d128");
@@ -59,6 +60,7 @@ TEST(EmulatedHopperBackward, TurnsPassedOnByASecondThread) {
   expect_right<kBf>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
   expect_right<kFp>("bwd fp16 b2 h1 sq300 sk400 d40 window(60,90)");
 }
+#endif
 
 TEST(EmulatedHopperBackward, DqAsItComes) {
   expect_right<config(kBf16, 64, atomic)>("bwd bf16 causal b1 hq2 hk1 s300 d64");
@@ -80,6 +82,7 @@ void expect_right_of_pairs(const std::string& line, int sms = 132) {
       [](const Sm90BackwardArgs& args) { sm90_pair_backward<kConfig>(args); }, sms);
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, PairsMakeDqOfBothAlternately) {
   expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 b1 h1 sq64 sk256 d128");  // a tile
   expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 b1 h1 sq128 sk256 d128");
@@ -91,6 +94,7 @@ TEST(EmulatedHopperBackward, PairsMakeDqOfBothAlternately) {
   expect_right_of_pairs<pairs(kFp16, 128)>("bwd fp16 b2 h1 sq150 sk400 d128 window(50,30)");
   expect_right_of_pairs<pairs(kFp16, 128, atomic)>("bwd fp16 b1 hq3 hk1 sq65 sk300 d128");
 }
+#endif
 
 TEST(EmulatedHopperBackward, PairsOfHeadsOf64) {
   expect_right_of_pairs<pairs(kBf16, 64)>("bwd bf16 b1 h1 sq128 sk256 d64");
@@ -100,12 +104,15 @@ TEST(EmulatedHopperBackward, PairsOfHeadsOf64) {
   expect_right_of_pairs<pairs(kFp16, 64)>("bwd fp16 b1 h1 sq600 sk400 d64 window(60,90)");
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, PairsOfMoreHeadsThanAtOnce) {
   expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 causal b1 h11 s140 d128");
 }
+#endif
 
 // With a warp that rounds dq, and blocks at the end.
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, BlocksAtTheEndRoundDq) {
   expect_right_of_pairs<pairs(kBf16, 128, serialized_fused)>("bwd bf16 b1 h1 sq64 sk256 d128");
   expect_right_of_pairs<pairs(kBf16, 128, serialized_fused)>(
@@ -131,6 +138,7 @@ TEST(EmulatedHopperBackward, AWarpRoundsDqOfHeadsBefore) {
          [] { return pairs(kFp16, 96, serialized_fused); });
   expect("bwd bf16 causal b23 h9 s20 d64", [] { return config(kBf16, 64, serialized_fused); });
 }
+#endif
 
 // Pairs that stay. Here the first that runs takes all work tiles.
 
@@ -153,6 +161,7 @@ TEST(EmulatedHopperBackward, PairsThatStay) {
   expect_right_of_pairs<persistent(pairs(kFp16, 96))>("bwd fp16 causal b1 h11 s140 d96", 4);
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, PairsThatStayAddAsTheyCome) {
   constexpr auto k128 = persistent(pairs(kBf16, 128, atomic));
   constexpr auto k64 = persistent(pairs(kFp16, 64, atomic));
@@ -179,6 +188,7 @@ TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
   expect_right_of_pairs<kFp64>("bwd fp16 causal b1 h11 s700 d48", 4);
   expect_right_of_pairs<kBf64>("bwd bf16 b2 h53 sq130 sk20 d40", 6);
 }
+#endif
 
 // Without products of queries that see none of a warpgroup's keys; the second block's keys lie
 // between those of the first one.
@@ -188,6 +198,7 @@ constexpr BackwardConfig masked(BackwardConfig with) {
   return with;
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, PairsSkipWhatAWarpgroupDoesNotSee) {
   constexpr auto k128 = masked(pairs(kBf16, 128)), k64 = masked(pairs(kBf16, 64));
   expect_right_of_pairs<k128>("bwd bf16 b1 h1 sq300 sk520 d128");  // a block of few keys
@@ -237,6 +248,7 @@ TEST(EmulatedHopperBackward, SumsOfTheLastHeadsAreZeroedAndRoundedLikewise) {
   constexpr auto k96 = masked(persistent(pairs(kBf16, 96, atomic_fused)));
   expect_right_of_pairs<k96>("bwd bf16 causal b23 h2 sq140 sk520 d96", 4);
 }
+#endif
 
 // The warp that counts ends of work tiles, and the one that zeroes and rounds, come late to all of
 // them: work tiles of a tile, or of keys that no query sees.
@@ -259,6 +271,7 @@ constexpr BackwardConfig by_tile(BackwardConfig with) {
   return with;
 }
 
+#ifdef DFA_EVERY_CASE
 // A tile of queries of all query heads, then the next: of pairs that stay and that do not, of tiles
 // that some of their warpgroups have no products of.
 TEST(EmulatedHopperBackward, PairsWalkTilesOfAllQueryHeads) {
@@ -273,6 +286,7 @@ TEST(EmulatedHopperBackward, PairsWalkTilesOfAllQueryHeads) {
   expect_right_of_pairs<by_tile(persistent(pairs(kFp16, 96)))>(
       "bwd fp16 causal b1 hq4 hk2 s300 d96", 2);
 }
+#endif
 
 // The work tiles of the last round in parts of their queries, where it has few.
 constexpr BackwardConfig in_parts(BackwardConfig with) {
@@ -280,6 +294,7 @@ constexpr BackwardConfig in_parts(BackwardConfig with) {
   return with;
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
   const auto expect = [](const std::string& line, int sms, int whole, int parts, auto config) {
     const SplitQ found = select_split_q(parse_problem(line), config(), sms);
@@ -342,6 +357,7 @@ TEST(EmulatedHopperBackward, SomeColumnsOfKeysInRegisters) {
   constexpr auto kAsTheyCome = persistent(pairs(kBf16, 96, atomic));
   expect_right_of_pairs<kAsTheyCome>("bwd bf16 b2 h3 sq130 sk600 d96", 4);
 }
+#endif
 
 template <BackwardConfig kConfig>
 Tensors gradients(const std::string& line) {
@@ -353,6 +369,18 @@ Tensors gradients(const std::string& line) {
   run_backward<kConfig>(
       t, [](const Sm90BackwardArgs& args) { sm90_pair_backward<kConfig>(args); }, 4);
   return t;
+}
+
+// One of each way of the pairs that stay, of which `all` has every element, head dim and mask.
+TEST(EmulatedHopperBackward, PairsRoundDqWalkAllQueryHeadsAndTakeParts) {
+  constexpr auto kRounds = persistent(pairs(kFp16, 64, serialized_fused));
+  expect_right_of_pairs<kRounds>("bwd fp16 causal b1 h3 s300 d48", 4);
+  constexpr auto kByTile = by_tile(persistent(pairs(kFp16, 96)));
+  expect_right_of_pairs<kByTile>("bwd fp16 causal b1 hq4 hk2 s300 d96", 2);
+  constexpr auto kInParts = in_parts(masked(persistent(pairs(kBf16, 64, atomic))));
+  const std::string line = "bwd bf16 causal b1 hq3 hk1 s1100 d64";
+  EXPECT_EQ(select_split_q(parse_problem(line), kInParts, 12).parts, 2);
+  expect_right_of_pairs<kInParts>(line, 12);
 }
 
 TEST(EmulatedHopperBackward, WhatIsSkippedAddsNothing) {
@@ -405,6 +433,7 @@ void expect_equal_heads(const std::string& line) {
   }
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBackward, BitsDoNotDependOnTheWorksBefore) {
   expect_equal_heads<persistent(pairs(kBf16, 128))>("bwd bf16 b1 h2 sq192 sk256 d128");
   expect_equal_heads<persistent(pairs(kBf16, 64))>("bwd bf16 b1 h2 sq384 sk256 d64");
@@ -412,6 +441,7 @@ TEST(EmulatedHopperBackward, BitsDoNotDependOnTheWorksBefore) {
   expect_equal_heads<persistent(pairs(kFp16, 128, serialized_fused))>(
       "bwd fp16 causal b1 h2 s300 d128");
 }
+#endif
 
 }  // namespace
 }  // namespace dfa

@@ -66,6 +66,7 @@ TEST(EmulatedHopperBlocks, ListsOfEveryDensity) {
   }
 }
 
+#ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperBlocks, OtherTiles) {
   constexpr auto kHeld = [] {
     ForwardConfig c = listed(hopper_forward(kBf16, 128, 128, 64, 2, 2));
@@ -84,6 +85,7 @@ TEST(EmulatedHopperBlocks, OtherTiles) {
   expect_right<listed(hopper_forward(kBf16, 64, 64, 64, 2, 2))>(
       "b1 hq4 hk2 sq150 sk333 blocks(random,0.5,12,64x64,h,partial)");
 }
+#endif
 
 TEST(EmulatedHopperBlocks, LogitsThatAreNotPlain) {
   constexpr int kEach = kSoftcap | kAlibi | kSink;

@@ -12,6 +12,8 @@ TEST_P(PrimitiveKernels, CompileWithoutSpillsWhereTheyClaimTo) {
   DFA_NEEDS_NVRTC(kernels);
   for (const Probe& probe : probes()) {
     if (probe.least > GetParam().number) continue;
+    // Hopper's are what it adds to the machine before.
+    if (!kEveryKernel && GetParam().number == 90 && probe.least < 90) continue;
     compile_without_stack(kernels, request_of(probe, GetParam().name));
   }
 }
