@@ -7,9 +7,11 @@ target_compile_options(dfa_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -
   -ffp-contract=off
   $<$<BOOL:${DFA_WERROR}>:-Werror>)
 target_link_options(dfa_flags INTERFACE $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
+# Sanitized: all that is compiled, but for targets that have DFA_PLAIN (dfa_plain below).
 if(DFA_SANITIZE)
-  target_compile_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all)
+  set(plain $<BOOL:$<TARGET_PROPERTY:DFA_PLAIN>>)
+  target_compile_options(dfa_flags INTERFACE $<$<NOT:${plain}>:-fsanitize=${DFA_SANITIZE}> -fno-omit-frame-pointer
+    $<$<NOT:${plain}>:-fno-sanitize-recover=all>)
   target_link_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE})
 endif()
 
@@ -20,6 +22,15 @@ function(dfa_counted target)
     target_compile_options(${target} PRIVATE --coverage -fprofile-update=single)
   endif()
 endfunction()
+# What computes is under the address sanitizer where all quick tests are, in the build that counts coverage: the
+# full tier's is of what parses, stores, measures and controls, which this takes two minutes of a processor from.
+function(dfa_plain target)
+  if(DFA_SANITIZE STREQUAL "address,undefined" AND NOT DFA_COVERAGE)
+    set_target_properties(${target} PROPERTIES DFA_PLAIN ON)
+    target_compile_options(${target} PRIVATE -O2)
+  endif()
+endfunction()
+
 # Sanitized tests and commands compile for twice as long with optimisation as without.
 function(dfa_unoptimised target)
   if(DFA_SANITIZE STREQUAL "address,undefined")
