@@ -8,6 +8,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("reference")  # the pages are made once
 
 
 @pytest.fixture(scope="module")
