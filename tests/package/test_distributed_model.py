@@ -95,6 +95,7 @@ def test_times_are_those_of_one_card_and_never_better_than_linear():
             assert model.seconds(method, ways, slow, **sizes) > whole
 
 
+@pytest.mark.all
 def test_the_script_runs_on_processors(tmp_path):
     with socket.socket() as one:
         one.bind(("localhost", 0))

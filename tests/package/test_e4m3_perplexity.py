@@ -32,6 +32,7 @@ def test_forwards_are_causal_attention_as_exact_as_their_names(script):
     assert shares["e4m3 head p8"] > shares["e4m3 head"]
 
 
+@pytest.mark.all
 def test_a_table_holds_each_forward_against_bf16_on_the_same_windows(script):
     gpt = script.example()
     text = torch.frombuffer(bytearray(b"def attention(q, k, v): return softmax(q @ k.T) @ v\n" * 200), dtype=torch.uint8)
