@@ -197,7 +197,7 @@ Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& 
 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
-  const int fewer = p.blocks && p.softcap != 0 ? 0 : 64;
+  const int fewer = (p.blocks || p.paged()) && p.softcap != 0 ? 0 : 64;
   const bool few = (p.softcap != 0 || p.alibi) && sm90_head_dim(p.dv) > 192;
   return few ? std::min(t.q_columns_in_regs, fewer) : t.q_columns_in_regs;
 }

@@ -160,10 +160,8 @@ Verdict validate_pages(const ForwardConfig& c, const Problem& p) {
               "block_k=", c.block_k, " but pages with softcap and value_dim above ",
               kMostPairValues, " or block_q above ", 2 * kGroupRows, " have registers for ",
               kWidePairKeys),
-      require(!(c.softcap && c.alibi) || std::min(c.head_dim, c.value_dim) <= kWideDim ||
-                  c.block_q == kGroupRows,
-              "pages with softcap, alibi and head dims above ", kWideDim,
-              " have registers for block_q=", kGroupRows),
+      require(!(c.softcap && c.alibi) || std::min(c.head_dim, c.value_dim) <= kWideDim,
+              "pages with softcap and alibi have registers for one head dim up to ", kWideDim),
       require(page_box_rows(p, c) % kLeastBoxRows == 0, "pages of ", p.page,
               " rows and tiles of block_k=", c.block_k, " have no common part in multiples of ",
               kLeastBoxRows, " rows, as cuda_sm90 copies them"),

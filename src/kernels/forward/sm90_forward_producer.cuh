@@ -129,10 +129,11 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
     }
     static DFA_DEVICE void rest(const Sm90ForwardArgs& a, const WorkTile& work,
                                 const TileRange& tiles, Rings& rings) {
+      const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
 #pragma unroll 1
       for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
         const bool last = tile == tiles.end - 1;
-        if (!(kQStages == 1 && last)) load_k(a, work, tile, rings);
+        if (!(keys_first && last)) load_k(a, work, tile, rings);
         if (!last) load_v(a, work, tile + 1, rings);
       }
       if (tiles.end > tiles.begin) load_v(a, work, tiles.begin, rings);
