@@ -369,13 +369,15 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
 
 namespace {
 
-// What a batch-invariant problem of packed keys is selected by: lengths that are the same for all,
-// as tiles decide about bits. None of the candidates cuts work along its keys.
+// What a batch-invariant problem is selected by: lengths that are the same for all, as tiles decide
+// about bits. Of packed keys, and of pages under chunked and prefix masks, no candidate cuts work
+// along its keys; other pages are cut by a size that is the same for all.
 Problem without_company(Problem p) {
   constexpr std::int64_t kRows = 4096;
-  if (!p.batch_invariant || p.paged()) return p;
+  if (!p.batch_invariant) return p;
   p.b = 1;
-  p.sq = p.sk = p.total_q = p.total_k = kRows;
+  p.sq = p.sk = p.total_q = kRows;
+  p.total_k = p.paged() ? std::max(p.total_k, rows_of_pages({kRows}, p.page)) : kRows;
   p.lens_q.clear();
   p.lens_k.clear();
   return p;

@@ -41,6 +41,25 @@ TEST(HopperRanges, WhereBitsMustBeTheSameThePortableKernelsRun) {
   EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("dq=atomic"), std::string::npos);
 }
 
+// Tiles decide about bits: long company must not change those of a short sequence.
+TEST(HopperRanges, TilesOfPagesAreTheSameWhateverTheCompany) {
+  for (const char* d : {"d64", "d96", "d128", "d192", "d256"}) {
+    for (const char* mask : {" chunk(64)", " prefix(90)"}) {
+      const auto selected = [&](const std::string& lens) {
+        return select_forward(parse_problem("fwd bf16 causal hq8 hk2 " + lens + d +
+                                            " page(64) batch_invariant" + mask),
+                              kHopper90);
+      };
+      const ForwardConfig alone = selected("lens(1) lens_k(70) ");
+      EXPECT_TRUE(alone.target == Target::cuda_sm90 && alone.ranges) << d;
+      for (const char* lens : {"lens(1,9) lens_k(70,20000) ", "lens(1,4000) lens_k(70,9000) ",
+                               "lens(4000,900,1) lens_k(4000,900,70) "}) {
+        EXPECT_EQ(selected(lens), alone) << d << mask << " " << lens;
+      }
+    }
+  }
+}
+
 // A kernel of windows would show keys that are hidden, and one of chunks divide by 0.
 TEST(HopperRanges, TheKernelIsThatOfTheMask) {
   for (const char* type : {"bf16", "fp32", "e4m3"}) {
