@@ -21,6 +21,7 @@ constexpr double kNoiseGain = 0.1;
 constexpr double kWorstScale = 1e12;     // of errors, where they are infinite
 constexpr double kTargetChange = 0.005;  // smaller ones are left to the trim
 constexpr double kSteadyStep = 0.1;      // s: up to it means of a second are held
+constexpr double kLongStep = 0.6;        // s: from here on a second holds no step and its gap
 constexpr double kCreep = 0.1;           // of the target: a change that is no jump
 
 // One step in the making.
@@ -201,13 +202,21 @@ class Stepper {
     const double off = ratio - state_.bias;
     const double swing = state_.bias * dynamic() * step_more() * (1 - state_.level) / expected;
     const double within = std::clamp(off, -swing, swing);
-    state_.bias += settings_.mean_gain * (off - within) + settings_.swing_gain * within;
+    state_.bias +=
+        long_share() * (settings_.mean_gain * (off - within) + settings_.swing_gain * within);
+  }
+
+  // Where a second shows a step or its gap, not what they make together, it teaches the less, the
+  // longer they are.
+  double long_share() const {
+    const double step_s = seen_.step_s.value_or(0);
+    return step_s > kLongStep ? std::pow(kSteadyStep / step_s, 2) : 1;
   }
 
   // Seconds of work that one second may hold more than the share of another, at rest between: a
   // step. Where steps are so long that means of a second cannot be held, none: their mean is.
   double step_more() const {
-    const double step_s = seen_.step_s.value_or(0);
+    const double step_s = std::max(0.0, seen_.step_s.value_or(0));
     return std::min(step_s, std::max(0.0, 3 * kSteadyStep - 2 * step_s));
   }
 

@@ -11,7 +11,8 @@
 namespace dfa::run {
 namespace {
 
-constexpr double kSlice = 0.02;  // a duty that rose ends a wait this soon
+constexpr double kSlice = 0.02;     // a duty that rose ends a wait this soon
+constexpr double kShortest = 1e-4;  // a sleep overshoots by some 60 us
 constexpr std::size_t kFewest = 3;
 
 }  // namespace
@@ -97,9 +98,8 @@ void PacedLoop::pace() {
   const double took = clock_.now_s() - resumed_s_;
   times_.add(took);
   if (calibrated()) {
-    const double work_s = times_.work_s();
-    driver_->set_activity({.call_s = took, .step_s = work_s});
-    wait(work_s);
+    driver_->set_activity({.call_s = took, .step_s = times_.work_s()});
+    wait();
   } else {
     calibrate(took);
   }
@@ -153,16 +153,20 @@ void PacedLoop::drive() {
         const std::lock_guard mine(mutex_);
         last_ = made;
       });
+  driver_->set_activity({.step_s = times_.work_s()});
   driver_->start();
 }
 
-void PacedLoop::wait(double work_s) {
+// What is too short for a sleep is owed: the gaps of many short steps are one.
+void PacedLoop::wait() {
   const double begin = clock_.now_s();
+  double left = 0;
   for (;;) {
-    const double left = StepTimes::gap_s(work_s, pacer_.duty()) - (clock_.now_s() - begin);
-    if (left < 1e-4) break;
+    left = owed_s_ + times_.gap_s(pacer_.duty()) - (clock_.now_s() - begin);
+    if (left < kShortest) break;
     clock_.sleep_s(std::min(left, kSlice));
   }
+  owed_s_ = std::max(0.0, left);
   waited_s_ += clock_.now_s() - begin;
 }
 

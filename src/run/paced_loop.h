@@ -60,7 +60,7 @@ class PacedLoop {
   void add_point();
   void drive();
   Actuator& actuator() { return levers_ ? static_cast<Actuator&>(*levers_) : pacer_; }
-  void wait(double work_s);
+  void wait();
 
   const LoopOptions options_;
   const power::Telemetry meters_;
@@ -80,7 +80,7 @@ class PacedLoop {
   std::vector<OperatingPoint> points_;        // measured, at the card's own clock first
   StepTimes times_;
   double begin_s_ = 0;  // of the calibration at that clock
-  double resumed_s_ = 0, waited_s_ = 0;
+  double resumed_s_ = 0, waited_s_ = 0, owed_s_ = 0;
 };
 
 }  // namespace dfa::run

@@ -94,7 +94,7 @@ class Rank {
     const double waited = gpu_.now_s() - gap_s_;
     // Gaps end between ticks, by chance of this one or the next.
     const double early = kTick * random_.uniform(draw_++);
-    if (StepTimes::gap_s(times_.work_s(), pacer_.duty()) - waited < early) resume();
+    if (times_.gap_s(pacer_.duty()) - waited < early) resume();
   }
 
   void look() {
@@ -321,6 +321,19 @@ TEST(OneBudget, OfLongStepsTheMeanIsHeld) {
   const Seen seen = seen_of(options, 60);
   EXPECT_LE(seen.mean_w, 500);
   EXPECT_GE(used(seen, options), 0.96);
+}
+
+// A second shows a step or its gap there. Gaps of two seconds would leave 490 to 620 W below any
+// cap.
+TEST(OneBudget, OfStepsOfManySecondsTheMeanIsHeld) {
+  for (const double work_s : {1.0, 3.0, 10.0}) {
+    for (const double cap_w : {500.0, 350.0, 250.0}) {
+      const JobOptions options{.cap_w = cap_w, .work_s = {work_s}};
+      const Seen seen = seen_of(options, 60 * work_s);
+      EXPECT_LE(seen.mean_w, cap_w) << work_s;
+      EXPECT_GE(used(seen, options), 0.5) << work_s << ' ' << cap_w;
+    }
+  }
 }
 
 double spread_of(const power::RackSettings& rack, std::uint64_t seed) {

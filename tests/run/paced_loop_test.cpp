@@ -136,6 +136,30 @@ TEST(PacedLoop, LongStepsHaveLongerGaps) {
   EXPECT_NEAR(capped.loop.duty(), (0.5904 - 0.08) / (1 - 0.08), 0.01);
 }
 
+// Each gap is shorter than a sleep can be: several are one.
+TEST(PacedLoop, GapsOfShortStepsAddUp) {
+  CappedLoop capped(400, 0.05);
+  capped.meter.duty = [&] { return capped.loop.duty(); };
+  constexpr double kTiny = 5e-6;
+  while (!capped.loop.calibrated()) capped.gap_after(kTiny);
+  for (int i = 0; i < 20000; ++i) capped.gap_after(kTiny);
+  const double waited = capped.loop.waited_s();
+  for (int i = 0; i < 20000; ++i) capped.gap_after(kTiny);
+  const double gaps = capped.loop.waited_s() - waited;
+  EXPECT_NEAR(20000 * kTiny / (20000 * kTiny + gaps), 0.59, 0.03);
+}
+
+// A pause of the user's owes two seconds at most; steps that are all long owe what they take.
+TEST(PacedLoop, AGapIsLongWhereAllStepsAre) {
+  StepTimes times;
+  for (int i = 0; i < 15; ++i) times.add(0.1);
+  EXPECT_NEAR(times.gap_s(0.5), 0.1, 1e-9);
+  times.add(3600);
+  EXPECT_EQ(times.gap_s(0.5), 2);
+  for (int i = 0; i < 16; ++i) times.add(10);
+  EXPECT_NEAR(times.gap_s(0.25), 30, 1e-9);
+}
+
 // The meter shows 600 W whatever is done, as a card would whose limit nobody heeds.
 TEST(PacedLoop, ALentLimitHoldsACapUntilItIsLost) {
   TurnedClock clock;
