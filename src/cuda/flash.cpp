@@ -26,7 +26,8 @@ std::string kernels_of(const Config& c, bool forced, const Problem& p, const Lim
                        Verdict (*fits)(const Problem&, const Limits&)) {
   const std::string name = name_of(c.target);
   if (forced || c.target == limits.highest) return name;
-  return name + " (as " + fits(p, limits).reason + ")";
+  const Verdict own = fits(p, limits);
+  return name + " (as " + (own ? "split-KV serves it" : own.reason) + ")";
 }
 
 std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, const Limits& limits) {

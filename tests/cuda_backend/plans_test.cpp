@@ -245,6 +245,16 @@ TEST_F(CudaBackendTest, DropoutOfFewQueriesAndOfPagesIsNoWorkForSplits) {
   EXPECT_TRUE(cuda_backend().supports(wide, {.backend = "cuda"}));
 }
 
+// Hopper has a kernel of its own for these, too, so its rules say nothing.
+TEST_F(CudaBackendTest, PlansThatSplitKeysSayWhyTheyAreNotOfHoppersKernels) {
+  for (const char* line : {"fwd bf16 causal hq8 hk2 d128 lens(1,1) lens_k(900,9000)",
+                           "fwd bf16 causal hq8 hk2 d128 lens(1,70) page(16) batch_invariant"}) {
+    const Plan plan = dfa::plan(parse_problem(line), {.backend = "cuda"});
+    EXPECT_NE(plan.why.find("cuda_sm80 (as split-KV serves it) kernels"), std::string::npos)
+        << plan.why;
+  }
+}
+
 // Hopper's tiles of keys begin where pages do.
 TEST_F(CudaBackendTest, CallsWithLeftPaddingTakeThePortableKernelOfPages) {
   const Problem p = parse_problem("fwd bf16 causal b2 hq2 hk1 sq70 sk70 d64 page(16)");
