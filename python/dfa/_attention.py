@@ -32,7 +32,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     mask_mod, score_mod: a mask and what becomes of a logit, each a text of one C++ expression: a bool of the ints b, h, q_idx,
     kv_idx, sq and sk (batch, query head, query, key, how many there are), such as "kv_idx <= q_idx", beside the other masks; a float of
     score, which is scale · q kᵀ, and these, such as "score - 0.1f * abs(q_idx - kv_idx)", before softcap. Its derivative comes from
-    the text. A score below -1e30 hides the key, as -INFINITY does. NumPy and PyTorch, on processors (docs/guide/python.md has the language).
+    the text. A score below -1e30 hides the key, as -INFINITY does. NumPy and PyTorch (docs/guide/python.md has the language).
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
