@@ -75,6 +75,7 @@ Problem priced_with_pack_gqa(const Problem& p) {
   all.hk = all.hq;
   all.sq = rows_of(heads) * p.sq;
   if (p.mask.left >= 0) all.sk = std::min<std::int64_t>(p.sk, p.sq + p.mask.left);
+  if (p.mask.chunk > 0) all.sk = std::min<std::int64_t>(all.sk, p.sq + p.mask.chunk);
   all.mask = kFull;
   return all;
 }

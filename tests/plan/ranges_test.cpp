@@ -41,6 +41,17 @@ TEST(HopperRanges, WhereBitsMustBeTheSameThePortableKernelsRun) {
   EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("dq=atomic"), std::string::npos);
 }
 
+// What a query sees of a long cache is its chunk: there is nothing to deal out in a short one.
+TEST(HopperRanges, KeysOfAnotherChunkAreNotCountedWhereKeysAreDealtOut) {
+  const auto splits = [](const char* mask) {
+    const std::string line = "fwd bf16 causal hq8 hk1 sq1 sk100000 d128";
+    return select_forward(parse_problem(line + mask), kHopper90).num_splits;
+  };
+  EXPECT_GT(splits(""), 1);
+  EXPECT_GT(splits(" chunk(50000)"), 1);
+  EXPECT_EQ(splits(" chunk(64)"), 0);
+}
+
 // Tiles decide about bits: long company must not change those of a short sequence.
 TEST(HopperRanges, TilesOfPagesAreTheSameWhateverTheCompany) {
   for (const char* d : {"d64", "d96", "d128", "d192", "d256"}) {
