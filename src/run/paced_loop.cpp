@@ -111,8 +111,9 @@ void PacedLoop::calibrate(double took_s) {
   const double spent = clock_.now_s() - begin_s_;
   if (spent < options_.calibrate_s / 2) return;
   steps_s_.push_back(took_s);
-  Meter* meter = meters_.mean != nullptr ? meters_.mean : meters_.power;
-  if (const auto reading = meter->read()) readings_w_.push_back(reading->value);
+  auto reading = meters_.mean != nullptr ? meters_.mean->read() : std::nullopt;
+  if (!reading) reading = meters_.power->read();  // where means stay away, too
+  if (reading) readings_w_.push_back(reading->value);
   if (spent < options_.calibrate_s || readings_w_.size() < kFewest) return;
   add_point();
   if (clocks_hz_.empty()) return drive();
