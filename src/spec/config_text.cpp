@@ -223,9 +223,6 @@ Config parse(std::string_view text, Config config) {
     const std::size_t equals = item.find('=');
     const std::string_view name = todays_name(trim(item.substr(0, equals)));
     const std::string_view value = trim(equals == item.npos ? "" : item.substr(equals + 1));
-    if (std::find(named.begin(), named.end(), name) != named.end()) {
-      throw InvalidArgument("config: " + std::string(name) + " stands twice");
-    }
     bool known = old.take(name, value, config.target == Target::cuda_sm90);
     if (known) {
       named.push_back(name);
