@@ -1,6 +1,7 @@
 #include "cuda/hopper_args.h"
 
 #include "cuda/hopper_tensor.h"
+#include "kernels/softmax/tile_mask.h"
 #include "kernels/tile_balance.h"
 #include "plan/prices_backward.h"
 #include "plan/schedule.h"
@@ -109,7 +110,7 @@ Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, 
           boxes - boxes / 4,
           step(problem_.k()),
           step(problem_.v()),
-          static_cast<unsigned>((1ull << 32) / problem_.page)};
+          MultipliedChunks::inverse_of(static_cast<int>(problem_.page))};
 }
 
 Sm90BlocksForwardArgs HopperForwardArgs::blocks_with(const ForwardArgs& pointers,

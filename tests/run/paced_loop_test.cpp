@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "sensors/fakes.h"
 
 namespace dfa::run {
 namespace {
@@ -283,19 +284,10 @@ TEST(PacedLoop, WithoutItsLeaseItRunsAtTheCardsOwnClock) {
   EXPECT_LT(early.loop.duty(), 0.75);
 }
 
-class SilentMeter final : public Meter {
- public:
-  std::string name() const override { return "silent"; }
-  Quantity quantity() const override { return Quantity::power_w; }
-  double period_s() const override { return 0.02; }
-  Verdict status() const override { return Verdict::yes(); }
-  std::optional<Reading> read() override { return std::nullopt; }
-};
-
 TEST(PacedLoop, AMeterOfMeansThatIsSilentKeepsNoCapAway) {
   TurnedClock clock;
   LoopMeter meter(clock);
-  SilentMeter means;
+  testing::FakeMeter means(Quantity::power_w);  // told to say nothing
   PacedLoop loop(
       {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
       {.power = &meter, .mean = &means}, clock);

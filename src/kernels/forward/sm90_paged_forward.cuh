@@ -59,7 +59,7 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     for (int warp = 0; warp < 4; ++warp) ptx::store_shared(Told::count(rings, warp), 0);
   }
 
-  // The producer.
+  // What the producer does.
   static DFA_DEVICE void copy(const Args& a, Rings rings) {
     Base::template copy_all<KeysInPages>(a, rings);
     tell({.batch = -1}, rings);
@@ -73,7 +73,7 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     static DFA_DEVICE void rest(const Args&, const WorkTile&, const TileRange&, const Rings&) {}
   };
 
-  // The other warps.
+  // What the other warps do.
   static DFA_DEVICE void issue(const Args& a, const Rings& rings, int warp) {
     if (warp == 1) issue<1, true, false>(a, rings);
     if (warp == 2) issue<2, false, true>(a, rings);
