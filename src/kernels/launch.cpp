@@ -26,6 +26,7 @@ constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kSm90PagedForwardSource = "kernels/forward/sm90_paged_forward.cuh";
+constexpr const char* kSm90SlicedForwardSource = "kernels/forward/sm90_sliced_forward.cuh";
 constexpr const char* kSm90BlocksForwardSource = "kernels/forward/sm90_blocks_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
@@ -219,6 +220,7 @@ std::int64_t all_work_tiles(const Problem& p, const ForwardConfig& c) {
 namespace {
 
 std::string sm90_forward_source(const ForwardConfig& c) {
+  if (c.sliced()) return kSm90SlicedForwardSource;
   if (c.blocks) return kSm90BlocksForwardSource;
   return c.paged ? kSm90PagedForwardSource : kSm90ForwardSource;
 }
@@ -230,6 +232,7 @@ std::string forward_source(const ForwardConfig& c) {
 
 const char* forward_kernel(const ForwardConfig& c) {
   if (c.target == Target::cuda_sm90) {
+    if (c.sliced()) return "dfa::sm90_sliced_forward<";
     if (c.blocks) return "dfa::sm90_blocks_forward<";
     return c.paged ? "dfa::sm90_paged_forward<" : "dfa::sm90_forward<";
   }

@@ -295,6 +295,25 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
   return config;
 }
 
+// Of heads above kMostColumns.
+ForwardConfig sliced_config_of(const Problem& p, int cluster) {
+  ForwardConfig config = config_of(p, kLeastTile);
+  config.head_dim = sm90_sliced_dim(p.d);
+  config.value_dim = sm90_sliced_dim(p.dv);
+  config.warps = 8;
+  config.stages = 4;
+  config.cluster = cluster;
+  return config;
+}
+
+template <typename Visit>
+void for_sliced_tiles(const Problem& p, const Visit& visit) {
+  if (std::min(p.d, p.dv) <= kMostColumns) return;
+  for (const int cluster : {2, 1}) {
+    if (!visit(sliced_config_of(p, cluster))) return;
+  }
+}
+
 // In the order to try them, while `visit` says so.
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
@@ -302,7 +321,7 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
   if (e4m3 && p.packed()) return;
   if (limits.highest != Target::cuda_sm90) return;
-  if (std::max(p.d, p.dv) > kMostColumns) return;
+  if (std::max(p.d, p.dv) > kMostColumns) return for_sliced_tiles(p, visit);
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
@@ -406,7 +425,10 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
-  const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
+  const bool sliced = std::min(problem.d, problem.dv) > kMostColumns;
+  const ForwardConfig least =
+      sliced ? sliced_config_of(problem, 1) : config_of(problem, least_tile(problem));
+  const Verdict verdict = validate_hopper(least, problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }
 

@@ -49,6 +49,10 @@ inline constexpr int kPortableDim = 32;
 // Columns of Hopper's tiles: gpu_head_dim(), but at least 64; 0 above kMostColumns.
 int sm90_head_dim(std::int64_t dim);
 
+// The same above kMostColumns, where two warpgroups share an output; 0 of others.
+int sm90_sliced_dim(std::int64_t dim);
+inline constexpr int kMostSlicedValues = 512;
+
 // Rows of the boxes that Hopper's forward copies keys in pages in: the most that divide a page and
 // a tile.
 int page_box_rows(const Problem& problem, const ForwardConfig& config);

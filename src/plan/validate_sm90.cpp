@@ -64,7 +64,7 @@ Verdict validate_element(DType element, const Problem& p) {
   });
 }
 
-// Of both passes: the card, the element type, the dims, lengths and strides.
+// Of both passes: the card, the element type, lengths and strides.
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits) {
   constexpr int kStep = 8;  // the copy engine steps in 16 bytes
@@ -72,8 +72,6 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
   return all({
       require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
       validate_element(c.element, p),
-      validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
-      validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
       require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
@@ -82,6 +80,14 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_sm90_map("k", p.k(), b, p.hk, k_rows, kStep),
       validate_sm90_map("v", p.v(), b, p.hk, k_rows, kStep),
       validate_sm90_map("o", p.o(), b, p.hq, q_rows, kStep),
+  });
+}
+
+template <typename Config>
+Verdict validate_head_dims(const Config& c, const Problem& p) {
+  return all({
+      validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
+      validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
   });
 }
 
@@ -199,6 +205,41 @@ Verdict validate_registers(const ForwardConfig& c) {
   const int holding = makes_logits(c) ? kMostWithLogits : kMostRegistersHolding;
   const int there = c.q_columns_in_regs == 0 ? all_there : std::min(all_there, holding);
   return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
+}
+
+// Heads above kMostColumns: two warpgroups share the columns of a tile's output.
+Verdict validate_sliced_shape(const ForwardConfig& c) {
+  constexpr int kWarps = 8, kStages = 4;
+  return all({
+      require(c.block_q == kGroupRows && c.block_k == kGroupRows && c.warps == kWarps &&
+                  c.ctas == 1 && c.stages == kStages && c.q_stages == 1,
+              "cuda_sm90 with d and dv above ", kMostColumns,
+              " takes block_q=64, block_k=64, warps=", kWarps, ", stages=", kStages,
+              ", q_stages=1 and ctas=1"),
+      require(c.cluster == 1 || c.cluster == 2, "cluster=", c.cluster, "; 1 or 2"),
+      require(!c.pingpong && c.q_columns_in_regs == 0 && c.num_splits == 0 && c.pack_gqa >= 1 &&
+                  c.pack_gqa <= kMostPackedHeads,
+              "cuda_sm90 with d and dv above ", kMostColumns,
+              " takes pingpong=false, q_columns_in_regs=0, num_splits=0 and pack_gqa up to ",
+              kMostPackedHeads),
+  });
+}
+
+Verdict validate_slices(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  return all({
+      validate_problem(c, p, limits),
+      require(c.head_dim == sm90_sliced_dim(p.d) && c.value_dim == sm90_sliced_dim(p.dv) &&
+                  p.dv <= kMostSlicedValues,
+              "head_dim=", c.head_dim, ", value_dim=", c.value_dim, " but d=", p.d, ", dv=", p.dv,
+              " of cuda_sm90; above ", kMostColumns, " both are, dv up to ", kMostSlicedValues),
+      validate_sliced_shape(c),
+      require(!p.paged() && !p.blocks, "cuda_sm90 with d and dv above ", kMostColumns,
+              " takes no pages and no lists of blocks"),
+      validate_variant(c, p),
+      validate_pack_gqa(c, p),
+      validate_sequences(c, p),
+      validate_smem(c.smem_bytes(), limits),
+  });
 }
 
 // A warpgroup that has both gradients of its keys has no registers left to make logits.
@@ -327,13 +368,20 @@ int sm90_head_dim(std::int64_t dim) {
   return portable > kMostColumns ? 0 : std::max(64, portable);
 }
 
+int sm90_sliced_dim(std::int64_t dim) {
+  constexpr int kLeast = 384;  // an output's halves are whole panels
+  return dim > kMostColumns ? std::max(kLeast, gpu_head_dim(dim)) : 0;
+}
+
 bool takes_gqa_inner_loop(const BackwardConfig& c) {
   const bool fits = !is_wide(c) || (c.head_dim <= kWideDim && c.value_dim <= c.head_dim);
   return c.cluster == 2 && c.dq_serialized() && fits;
 }
 
 Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& limits) {
-  const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
+  if (c.sliced()) return validate_slices(c, p, limits);
+  const Verdict fits =
+      all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_shape(c)});
   if (!fits) return fits;
   return all({validate_variant(c, p), validate_lists(c, p), validate_pack_gqa(c, p),
               validate_sequences(c, p), validate_smem(c.smem_bytes(), limits),
@@ -341,9 +389,10 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
-  return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
-              validate_lists(c, p), validate_dq(c, p), validate_pairs(c), validate_walk(c, p),
-              validate_sequences(c, p), validate_smem(c.smem_bytes(), limits)});
+  return all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_dims(c, p),
+              validate_shape(c), validate_lists(c, p), validate_dq(c, p), validate_pairs(c),
+              validate_walk(c, p), validate_sequences(c, p),
+              validate_smem(c.smem_bytes(), limits)});
 }
 
 }  // namespace dfa

@@ -81,7 +81,7 @@ struct ForwardConfig {
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
   constexpr bool static_max() const {
-    return target == Target::cuda_sm90 && element == DType::bf16;
+    return target == Target::cuda_sm90 && element == DType::bf16 && !sliced();
   }
   // Of cuda_sm90 with one stage of q: the output leaves through a place of its own, half its
   // columns at a time. Boxes are stored whole.
@@ -137,7 +137,12 @@ struct ForwardConfig {
     slice.value_dim = columns_of_slice(value_dim);
     return slice;
   }
-  constexpr int output_slices() const { return value_dim / of_slice().value_dim; }
+  // Thread blocks that sum a slice each. On cuda_sm90 one has all, two warpgroups half each.
+  constexpr int output_slices() const {
+    return target == Target::cuda_sm90 ? 1 : value_dim / of_slice().value_dim;
+  }
+  // Of cuda_sm90 in slices: columns of k or v that come at once, in one of `stages` places.
+  static constexpr int piece_columns() { return 128; }
   constexpr int widest_dim() const { return head_dim > value_dim ? head_dim : value_dim; }
 
   // One tile of q, which the output reuses, and `stages` of k and v; in slices `stages` of one.
@@ -147,6 +152,11 @@ struct ForwardConfig {
       return 6 * (block_q * round_up(head_dim, 64) +
                   stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64))) +
              16 + 32 * stages;
+    }
+    if (target == Target::cuda_sm90 && sliced()) {  // weights, maxima, sums of two warpgroups
+      const int rings = 2 * stages * (block_k * 2 * piece_columns() + 16);
+      return 2 * kGroupRows * (head_dim + 2 * block_k) + rings + 16 * kGroupRows +
+             16 * kGroupThreads + 16 + order_bytes();
     }
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
@@ -177,7 +187,8 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
-    if (paged && block_q <= 2 * kGroupRows) return 40;  // there are registers for all
+    // There are registers for all.
+    if ((paged && block_q <= 2 * kGroupRows) || (sliced() && cluster > 1)) return 40;
     return block_q / kGroupRows == 3 || cluster > 1 || paged || blocks ? 32 : 24;
   }
   constexpr int query_registers() const {

@@ -62,7 +62,7 @@ void send_bytes(unsigned target, unsigned source, unsigned bytes, unsigned barri
 // Products of a warpgroup, each warp its 16 rows.
 
 struct Product {
-  enum class Operands { shared, transposed, registers, registers_rows };
+  enum class Operands { shared, shared_columns, transposed, registers, registers_rows };
   Operands operands;
   DType element;
   bool keep;      // add to the sums

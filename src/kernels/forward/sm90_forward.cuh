@@ -169,9 +169,7 @@ DFA_DEVICE void run_sm90_forward(const Args& a) {
   extern __shared__ __align__(1024) char smem[];
   const auto rings = Kernel::rings(ptx::shared_address(smem));
   if (threadIdx.x == 0) {
-    rings.q.init();
-    rings.k.init();
-    rings.v.init();
+    rings.init();
     if constexpr (kConfig.static_max()) {
       ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals * kConfig.cluster);
     }

@@ -61,6 +61,11 @@ struct Sm90ForwardBlock {
     QRing q;
     Ring k, v;
 
+    DFA_DEVICE void init() const {
+      q.init();
+      k.init();
+      v.init();
+    }
     DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kConfig.order_bytes(); }
     DFA_DEVICE RecomputeNotes notes() const { return RecomputeNotes(smem + kNotesAt); }
   };

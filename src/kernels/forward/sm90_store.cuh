@@ -116,12 +116,12 @@ struct Sm90Store {
     }
   }
 
- private:
   // With one stage of q the next one takes the place of this as soon as the last scores are there,
   // and the output goes straight to memory, as it does where boxes would hold rows of no head.
-  // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together.
+  // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together. `first_column`
+  // is where this warpgroup's begin, where others have other columns of its rows.
   static DFA_DEVICE void straight(const KernelArgs& args, const Rows& rows, const Output& output,
-                                  const float (&inverse)[2]) {
+                                  const float (&inverse)[2], int first_column = 0) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     const int odd = lane % 2;
     char* head = static_cast<char*>(args.o) +
@@ -140,7 +140,7 @@ struct Sm90Store {
           pair[i] = ptx::pack<kElement>(two[0] * inverse[half], two[1] * inverse[half]);
         }
         const unsigned got = __shfl_xor_sync(ptx::kWholeWarp, odd ? pair[0] : pair[1], 1);
-        const int column = (n + odd) * 8 + lane % 4 / 2 * 4;
+        const int column = first_column + (n + odd) * 8 + lane % 4 / 2 * 4;
         if (query >= rows.seq.sq(args) || column >= args.d_v || !is_of_head(row)) continue;
         *reinterpret_cast<uint2*>(to + bytes_of(kElement) * column) =
             odd ? make_uint2(got, pair[1]) : make_uint2(pair[0], got);
@@ -148,6 +148,7 @@ struct Sm90Store {
     }
   }
 
+ private:
   // With two, every warp stores its 16 rows through the part of q that its group has read.
   static DFA_DEVICE void through_q(const Sm90ForwardArgs& a, const Rows& rows, unsigned q,
                                    const Output& output, const float (&inverse)[2]) {

@@ -92,9 +92,10 @@ DFA_DEVICE void pin(unsigned (&left)[kSteps][4]) {
                : DFA_SUMS_##SLICES                                                       \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADDS))
 
-// d = a b^T (+ d where kKeep), both row by k in shared memory; d = a^T b (+ d), both k by row
-// there; d = a b^T (+ d) with a in registers, and d += a b with a there and b stored k by column. a
-// and b are descriptors of tile/panel.h. In e4m3 operands are row by k alone.
+// d = a b^T (+ d where kKeep), both row by k in shared memory; d += a b, b k by column there;
+// d = a^T b (+ d), both k by row there; d = a b^T (+ d) with a in registers, and d += a b with a
+// there and b stored k by column. a and b are descriptors of tile/panel.h. In e4m3 operands are row
+// by k alone.
 #define DFA_E4M3 "k32.f32.e4m3.e4m3"
 #define DFA_BF16 "k16.f32.bf16.bf16"
 #define DFA_FP16 "k16.f32.f16.f16"
@@ -108,6 +109,16 @@ DFA_DEVICE void pin(unsigned (&left)[kSteps][4]) {
       DFA_PRODUCT_SHARED(DFA_E4M3, SLICES, COLUMNS, O0, O1, O2, "");                               \
     } else {                                                                                       \
       DFA_PRODUCT_SHARED(DFA_FP16, SLICES, COLUMNS, O0, O1, O2, ", 0, 0");                         \
+    }                                                                                              \
+  }                                                                                                \
+  template <DType kElement>                                                                        \
+  DFA_DEVICE void multiply_shared_columns(float(&d)[2 * SLICES][4], unsigned long long a,          \
+                                          unsigned long long b) {                                  \
+    constexpr int kKeep = 1;                                                                       \
+    if constexpr (kElement == DType::bf16) {                                                       \
+      DFA_PRODUCT_SHARED(DFA_BF16, SLICES, COLUMNS, O0, O1, O2, ", 0, 1");                         \
+    } else {                                                                                       \
+      DFA_PRODUCT_SHARED(DFA_FP16, SLICES, COLUMNS, O0, O1, O2, ", 0, 1");                         \
     }                                                                                              \
   }                                                                                                \
   template <DType kElement, int kKeep>                                                             \

@@ -46,15 +46,34 @@ class LazyRescaleSoftmaxOf {
     for (int half = 0; half < 2; ++half) reference_[half] = highest(scores, half);
   }
 
+  // Of a row, in all lanes that have columns of it.
+  template <int kColumns>
+  static DFA_DEVICE float highest(const float (&scores)[kColumns][4], int half) {
+    float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
+    float odd = fmaxf(scores[1][2 * half], scores[1][2 * half + 1]);
+#pragma unroll
+    for (int n = 2; n < kColumns; n += 2) {
+      even = fmaxf(even, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+      odd = fmaxf(odd, fmaxf(scores[n + 1][2 * half], scores[n + 1][2 * half + 1]));
+    }
+    return ptx::quad_max(fmaxf(even, odd));
+  }
+
   // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
   // exponent; weights are up to 2^kSlack otherwise, beside their offset. True: rescale() is due.
   template <int kColumns>
   DFA_DEVICE bool update_max(const float (&scores)[kColumns][4]) {
+    const float most[2] = {highest(scores, 0), highest(scores, 1)};
+    return update_max(most);
+  }
+
+  // The same by the maxima of both rows, whoever's scores they are of.
+  DFA_DEVICE bool update_max(const float (&most)[2]) {
     float highest_yet[2];
     bool moved = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      highest_yet[half] = fmaxf(reference_[half], highest(scores, half));
+      highest_yet[half] = fmaxf(reference_[half], most[half]);
       moved |= (highest_yet[half] - reference_[half]) * magnitude_ > Weights::kSlack;
     }
     moved = __any_sync(ptx::kWholeWarp, moved);
@@ -94,6 +113,10 @@ class LazyRescaleSoftmaxOf {
     }
   }
 
+  // Of the columns that a thread has of a row, and what others have of it.
+  DFA_DEVICE float sum(int half) const { return sum_[half]; }
+  DFA_DEVICE void add_sum(int half, float sum) { sum_[half] += sum; }
+
   // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp. Returns the two
   // sums together.
   DFA_DEVICE float finish(float (&inverse)[2], float (&lse)[2]) const {
@@ -131,18 +154,6 @@ class LazyRescaleSoftmaxOf {
   }
 
  private:
-  template <int kColumns>
-  static DFA_DEVICE float highest(const float (&scores)[kColumns][4], int half) {
-    float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
-    float odd = fmaxf(scores[1][2 * half], scores[1][2 * half + 1]);
-#pragma unroll
-    for (int n = 2; n < kColumns; n += 2) {
-      even = fmaxf(even, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-      odd = fmaxf(odd, fmaxf(scores[n + 1][2 * half], scores[n + 1][2 * half + 1]));
-    }
-    return ptx::quad_max(fmaxf(even, odd));
-  }
-
   DFA_DEVICE float shift_of(int half) const {
     const float shift = -magnitude_ * finite(reference_[half]);
     if constexpr (Weights::kOffset == 0) return shift;
