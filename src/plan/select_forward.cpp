@@ -296,22 +296,13 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
 }
 
 // Of heads above kMostColumns.
-ForwardConfig sliced_config_of(const Problem& p, int cluster) {
+ForwardConfig sliced_config_of(const Problem& p) {
   ForwardConfig config = config_of(p, kLeastTile);
   config.head_dim = sm90_sliced_dim(p.d);
   config.value_dim = sm90_sliced_dim(p.dv);
   config.warps = 8;
   config.stages = 4;
-  config.cluster = cluster;
   return config;
-}
-
-template <typename Visit>
-void for_sliced_tiles(const Problem& p, const Visit& visit) {
-  if (std::min(p.d, p.dv) <= kMostColumns) return;
-  for (const int cluster : {2, 1}) {
-    if (!visit(sliced_config_of(p, cluster))) return;
-  }
 }
 
 // In the order to try them, while `visit` says so.
@@ -321,7 +312,11 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
   if (e4m3 && p.packed()) return;
   if (limits.highest != Target::cuda_sm90) return;
-  if (std::max(p.d, p.dv) > kMostColumns) return for_sliced_tiles(p, visit);
+  if (std::min(p.d, p.dv) > kMostColumns) {
+    visit(sliced_config_of(p));
+    return;
+  }
+  if (std::max(p.d, p.dv) > kMostColumns) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
@@ -427,7 +422,7 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::min(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =
-      sliced ? sliced_config_of(problem, 1) : config_of(problem, least_tile(problem));
+      sliced ? sliced_config_of(problem) : config_of(problem, least_tile(problem));
   const Verdict verdict = validate_hopper(least, problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }

@@ -187,8 +187,7 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
-    // There are registers for all.
-    if ((paged && block_q <= 2 * kGroupRows) || (sliced() && cluster > 1)) return 40;
+    if (paged && block_q <= 2 * kGroupRows) return 40;  // there are registers for all
     return block_q / kGroupRows == 3 || cluster > 1 || paged || blocks ? 32 : 24;
   }
   constexpr int query_registers() const {

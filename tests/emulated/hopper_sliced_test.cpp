@@ -11,8 +11,8 @@ using namespace emulated;
 
 constexpr auto kBf16 = DType::bf16, kFp16 = DType::fp16;
 
-constexpr ForwardConfig sliced(DType element, int d, int dv, int cluster = 1) {
-  ForwardConfig c = hopper_forward(element, d, 64, 64, 4, 1, false, cluster);
+constexpr ForwardConfig sliced(DType element, int d, int dv) {
+  ForwardConfig c = hopper_forward(element, d, 64, 64, 4, 1);
   c.value_dim = dv;
   c.warps = 8;
   return c;
@@ -31,16 +31,13 @@ void run_sliced(Tensors& t, unsigned blocks) {
     launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
   }
   const KernelLaunch& last = launches.back();
-  launch(
-      blocks, last.threads, [&] { sm90_sliced_forward<kConfig>(args); }, last.cluster);
+  launch(blocks, last.threads, [&] { sm90_sliced_forward<kConfig>(args); });
 }
 
 template <ForwardConfig kConfig>
 void expect_right(const std::string& rest) {
   expect_right_and_same(std::string("fwd ") + name_of(kConfig.element) + " " + rest,
-                        [](Tensors& t, unsigned blocks) {
-                          run_sliced<kConfig>(t, blocks / kConfig.cluster * kConfig.cluster);
-                        });
+                        [](Tensors& t, unsigned blocks) { run_sliced<kConfig>(t, blocks); });
 }
 
 constexpr ForwardConfig with_heads(ForwardConfig c, int pack_gqa) {
@@ -64,11 +61,6 @@ TEST(EmulatedHopperSliced, HeadDims) {
   expect_right<sliced(kBf16, 384, 384)>("causal b1 h1 s150 d264");
   expect_right<sliced(kBf16, 576, 512)>("b1 hq4 hk1 sq80 sk140 d576 dv512");
   expect_right<sliced(kBf16, 512, 384)>("b1 h1 s130 d440 dv328");
-}
-
-TEST(EmulatedHopperSliced, PairsOfBlocks) {
-  expect_right<sliced(kBf16, 512, 512, 2)>("causal b1 hq2 hk1 s330 d512");
-  expect_right<sliced(kBf16, 576, 512, 2)>("b1 h1 sq65 sk200 d576 dv512");
 }
 
 TEST(EmulatedHopperSliced, LogitsAndSinks) {

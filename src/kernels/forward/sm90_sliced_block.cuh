@@ -19,7 +19,7 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
   static constexpr int kHeld = 0;
   static constexpr int kSteps = kBlockK / 16;
   static constexpr int kKeys = kBlockK / 8;
-  static constexpr bool kPaired = kConfig.cluster == 2;
+  static constexpr bool kPaired = false;
   static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
   static constexpr bool kSplitKv = false;
@@ -46,7 +46,7 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
   static_assert(kNotesAt == kConfig.smem_bytes() && kQStages == 1 && !kConfig.static_max());
 
   using QRing = Pipeline<1, 8>;
-  using Ring = Pipeline<kStages, 4, kPaired>;
+  using Ring = Pipeline<kStages, 4>;
   struct Rings {
     unsigned smem;
     QRing q;

@@ -16,16 +16,15 @@
 // At one barrier a step both leave weights and maxima for each other; at a second one a warpgroup
 // waits, before it writes its weights, until those before have been read. Both have the maxima of
 // all keys, and so the same references; sums are added in the end. An odd number of tiles is filled
-// up with one that is not seen. With `cluster` = 2 neighbouring blocks own neighbouring tiles of q
-// and copy every piece together, as in sm90_forward. Limits: no pages, no lists of blocks, no
-// splits; d up to 576, dv up to 512.
+// up with one that is not seen. Limits: no pairs, pages, lists of blocks or splits; d up to 576, dv
+// up to 512.
 namespace dfa {
 
 template <ForwardConfig kConfig>
 struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> {
   using Consumer = Sm90ForwardConsumer<kConfig>;
   using Producer = Sm90ForwardProducer<kConfig>;
-  using Consumer::finish, Consumer::kBlockK, Consumer::kElement, Consumer::kKeys, Consumer::kPaired,
+  using Consumer::finish, Consumer::kBlockK, Consumer::kElement, Consumer::kKeys,
       Consumer::kPieceBytes, Consumer::kPieceColumns, Consumer::lane, Consumer::plain_keys,
       Consumer::prepare, Consumer::round, Consumer::warp_row;
   using typename Consumer::Logits, typename Consumer::Order, typename Consumer::Rings,
@@ -104,7 +103,6 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
       }
     }
 
-    // Of a pair each block copies one of two panels for both.
     static DFA_DEVICE void load_piece(const TensorMap& map, const WorkTile& work, int row,
                                       int column, int columns, Ring& ring) {
       const int batch = work.seq.k_box_batch(), panels_there = columns / kPanelColumns;
@@ -113,12 +111,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
       for (int panel = 0; panel < panels_there; ++panel) {
         const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
         const int at = column + panel * kPanelColumns;
-        if constexpr (kPaired) {
-          if (panel % 2 != static_cast<int>(ptx::cluster_rank() % 2)) continue;
-          ptx::load_box_of_pair<kConfig.varlen>(to, map, ring.full(), at, row, work.kv_head, batch);
-        } else {
-          ptx::load_box<kConfig.varlen>(to, map, ring.full(), at, row, work.kv_head, batch);
-        }
+        ptx::load_box<kConfig.varlen>(to, map, ring.full(), at, row, work.kv_head, batch);
       }
       ring.next();
     }
