@@ -1,4 +1,5 @@
 #include <optional>
+#include <vector>
 
 #include "cuda/hopper.h"
 #include "cuda/hopper_args.h"
@@ -32,7 +33,14 @@ class HopperBackward final : public Launcher<BackwardArgs> {
       keys.grid = persistent_grid(p, c, select_persistent_clusters(p, c, sms));
     }
     keys_ = loaded_launch(device, keys);
-    if (!c.dq_fused()) dq_ = loaded_launch(device, launches.at(2));
+    if (c.sliced()) {
+      for (const int i : {2, 3}) {
+        more_.push_back(loaded_launch(device, launches.at(static_cast<std::size_t>(i))));
+        more_.back().shape.overlaps_previous = true;
+      }
+    } else if (!c.dq_fused()) {
+      dq_ = loaded_launch(device, launches.at(2));
+    }
     zeroed_ = launches[1].zeroed;
     // What is zeroed is so ahead of the first kernel: only kernels overlap.
     (tiles_ ? *tiles_ : rows_).shape.overlaps_previous = zeroed_.bytes == 0;
@@ -57,6 +65,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
     if (sinks_) gpu::launch(sinks_->kernel, sinks_->shape, stream, all.args);
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
+    for (const LoadedLaunch& one : more_) gpu::launch(one.kernel, one.shape, stream, all);
     if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
   }
 
@@ -67,6 +76,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   LoadedLaunch rows_, keys_;
   std::optional<LoadedLaunch> sinks_;  // their gradient
   std::optional<LoadedLaunch> dq_;     // where keys_ leaves it
+  std::vector<LoadedLaunch> more_;     // of heads in slices: dk and dq behind dv
   ZeroedBytes zeroed_;
 };
 

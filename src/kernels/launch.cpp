@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "kernels/check/args.h"
 #include "kernels/launch_parts.h"
@@ -33,6 +34,7 @@ constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh"
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
 constexpr const char* kSm90BlocksBackwardSource = "kernels/backward/sm90_blocks_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
+constexpr const char* kSm90SlicedSource = "kernels/backward/sm90_sliced_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 constexpr const char* kSlicedForwardSource = "kernels/forward/sm80_sliced_forward.cuh";
 constexpr const char* kSlicedKeysSource = "kernels/backward/sm80_sliced_keys.cuh";
@@ -120,6 +122,20 @@ KernelLaunch sliced_keys_launch(const Problem& p, const BackwardConfig& c, bool 
           .threads = count(c.threads()),
           .smem_bytes = count(of_values ? c.sliced_dv_smem_bytes() : c.smem_bytes()),
           .preamble = preamble_of(p, c)};
+}
+
+// The same of cuda_sm90: a thread block for 64 rows.
+KernelLaunch sm90_sliced_launch(const Problem& p, const BackwardConfig& c, const char* gradient) {
+  const bool of_queries = std::string_view("dq") == gradient;
+  const bool of_values = std::string_view("dv") == gradient;
+  return {.name = gradient,
+          .source = kSm90SlicedSource,
+          .entry = "dfa::sm90_sliced_backward<" + qualified(to_text(c)) +
+                   ",dfa::SlicedGradient::" + gradient + ">",
+          .grid = grid(of_queries ? tiles_of(p.sq, kGroupRows) * p.b * p.hq
+                                  : tiles_of(p.sk, kGroupRows) * p.b * p.hk),
+          .threads = count(c.threads()),
+          .smem_bytes = count(c.sm90_sliced_smem_bytes(of_values))};
 }
 
 KernelLaunch queries_launch(const Problem& p, const BackwardConfig& c) {
@@ -296,6 +312,12 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .threads = kDeltaThreads});
   if (p.sink) launches.push_back(sink_launch(p, c));
   if (p.bias) launches.push_back(bias_launch(p, c));
+  if (c.sliced() && is_sm90(c)) {
+    for (const char* gradient : {"dv", "dk", "dq"}) {
+      launches.push_back(sm90_sliced_launch(p, c, gradient));
+    }
+    return launches;
+  }
   if (c.sliced()) {
     launches.push_back(sliced_keys_launch(p, c, true));
     launches.push_back(sliced_keys_launch(p, c, false));

@@ -47,6 +47,15 @@ BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
   return config;
 }
 
+// Of heads above kMostColumns.
+BackwardConfig sliced_config_of(const Problem& p) {
+  BackwardConfig config = config_of(p, DqAccumulation::separate, 1);
+  config.head_dim = sm90_sliced_dim(p.d);
+  config.value_dim = sm90_sliced_dim(p.dv);
+  config.block_q = config.block_k = kGroupRows;
+  return config;
+}
+
 // On average.
 double seen_keys(const Problem& p) {
   return visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sq);
@@ -254,7 +263,9 @@ std::vector<BackwardConfig> listed_candidates(const Problem& problem, const Limi
 }  // namespace
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
-  if (std::max(problem.d, problem.dv) > kMostColumns) return {};
+  if (std::max(problem.d, problem.dv) > kMostColumns) {
+    return legal_of({sliced_config_of(problem)}, problem, limits);
+  }
   if (problem.blocks) return listed_candidates(problem, limits);
   if (problem.packed() || !problem.mask.is_window()) return moving_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
@@ -267,7 +278,8 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
                                                                : DqAccumulation::serialized;
-  return validate_sm90(config_of(p, dq, 1), p, limits);
+  const bool sliced = std::min(p.d, p.dv) > kMostColumns;
+  return validate_sm90(sliced ? sliced_config_of(p) : config_of(p, dq, 1), p, limits);
 }
 
 }  // namespace dfa

@@ -242,6 +242,32 @@ Verdict validate_slices(const ForwardConfig& c, const Problem& p, const Limits& 
   });
 }
 
+// Likewise the columns of a gradient.
+Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  return all({
+      validate_problem(c, p, limits),
+      require(c.head_dim == sm90_sliced_dim(p.d) && c.value_dim == sm90_sliced_dim(p.dv) &&
+                  std::max(p.d, p.dv) <= kMostSlicedValues,
+              "head_dim=", c.head_dim, ", value_dim=", c.value_dim, " but d=", p.d, ", dv=", p.dv,
+              " of cuda_sm90's backward; above ", kMostColumns, " both are, up to ",
+              kMostSlicedValues),
+      require(c.block_q == kGroupRows && c.block_k == kGroupRows && c.warps == kBackwardWarps &&
+                  c.ctas == 1 && c.stages == kBackwardStages && c.cluster == 1 &&
+                  c.dq == DqAccumulation::separate && !c.persistent && !c.masked && !c.split_q &&
+                  !c.gqa_inner_loop,
+              "cuda_sm90's backward with d and dv above ", kMostColumns,
+              " takes block_q=64, block_k=64, warps=", kBackwardWarps, ", stages=", kBackwardStages,
+              ", ctas=1, cluster=1 and dq=separate"),
+      require(!p.packed() && !p.blocks && p.mask.is_window(),
+              "cuda_sm90's backward with d and dv above ", kMostColumns,
+              " takes no packed sequences, lists of blocks, chunked and prefix masks"),
+      require(!p.bias && !p.has_text() && p.softcap == 0 && !p.alibi,
+              "cuda_sm90's backward with d and dv above ", kMostColumns, " takes plain logits"),
+      validate_logits(c, p),
+      validate_smem(c.sm90_sliced_smem_bytes(false), limits),
+  });
+}
+
 // A warpgroup that has both gradients of its keys has no registers left to make logits.
 bool is_wide(const BackwardConfig& c) {
   return std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi;
@@ -389,6 +415,7 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  if (c.sliced()) return validate_slices(c, p, limits);
   return all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_dims(c, p),
               validate_shape(c), validate_lists(c, p), validate_dq(c, p), validate_pairs(c),
               validate_walk(c, p), validate_sequences(c, p),

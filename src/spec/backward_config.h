@@ -141,6 +141,15 @@ struct BackwardConfig {
            stages * block_q * slice_bytes();
   }
 
+  // Of cuda_sm90 in slices, where dv, dk and dq come from kernels of their own: panels of 64
+  // columns in a ring, and shared memory (sm90_sliced_backward.cuh). That of dv needs no v.
+  static constexpr int sliced_stages(bool of_values) { return of_values ? 8 : 5; }
+  constexpr int sm90_sliced_smem_bytes(bool of_values) const {
+    constexpr int kPanel = 2 * kGroupRows * 64;
+    const int owned = 2 * kGroupRows * (head_dim + (of_values ? 0 : value_dim));
+    return owned + 2 * sliced_stages(of_values) * (kPanel + 16) + 2 * kPanel + 32 * kGroupRows + 16;
+  }
+
   // Of cuda_sm90, 16 bits: do warpgroups own a gradient each, one dv, one dk, of the same 64 keys?
   // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds. Of pairs
   // one more, wide ones one more and two of what comes from the other block, and its k.
