@@ -128,12 +128,13 @@ KernelLaunch sliced_keys_launch(const Problem& p, const BackwardConfig& c, bool 
 KernelLaunch sm90_sliced_launch(const Problem& p, const BackwardConfig& c, const char* gradient) {
   const bool of_queries = std::string_view("dq") == gradient;
   const bool of_values = std::string_view("dv") == gradient;
+  const std::int64_t tiles =
+      c.varlen ? most_tiles(p, p.total_k, c.block_k) : tiles_of(p.sk, c.block_k) * p.b;
   return {.name = gradient,
           .source = kSm90SlicedSource,
           .entry = "dfa::sm90_sliced_backward<" + qualified(to_text(c)) +
                    ",dfa::SlicedGradient::" + gradient + ">",
-          .grid = grid(of_queries ? tiles_of(p.sq, kGroupRows) * p.b * p.hq
-                                  : tiles_of(p.sk, kGroupRows) * p.b * p.hk),
+          .grid = of_queries ? q_grid(p, c, kGroupRows) : grid(tiles * p.hk),
           .threads = count(c.threads()),
           .smem_bytes = count(c.sm90_sliced_smem_bytes(of_values))};
 }

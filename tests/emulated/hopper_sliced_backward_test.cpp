@@ -2,6 +2,7 @@
 #include "emulated/hopper_backward.h"
 // and then:
 #include "kernels/backward/sm90_sliced_backward.cuh"
+#include "kernels/schedule/sequence_tiles.cuh"
 
 namespace dfa {
 namespace {
@@ -27,7 +28,12 @@ void run_sliced(Tensors& t) {
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
   const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig, 4).with(pointers);
-  launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
+  if constexpr (kConfig.varlen) {
+    launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
+    launches.erase(launches.begin());
+  }
+  launch(launches[0].grid, launches[0].threads,
+         [&] { delta<kConfig.element, kConfig.varlen>(args.args); });
   run_sinks<kConfig>(launches, args.args);
   const auto of = [&]<SlicedGradient kOf>(int i) {
     launch(launches[i].grid, launches[i].threads,
@@ -68,6 +74,16 @@ TEST(EmulatedHopperSlicedBackward, HeadDimsAndSinks) {
   expect_right<sliced(kBf16, 384, 384)>("causal b1 hq2 hk2 s90 d264 sink");
   expect_right<sliced(kBf16, 512, 384)>("b1 h1 s70 d440 dv328");
   expect_right<sliced(kFp16, 384, 512)>("causal b1 hq3 hk1 s70 d384 dv504");
+}
+
+TEST(EmulatedHopperSlicedBackward, PackedSequences) {
+  constexpr auto kConfig = [] {
+    BackwardConfig c = sliced(kBf16, 512, 512);
+    c.varlen = true;
+    return c;
+  }();
+  expect_right<kConfig>("causal hq2 hk1 d512 lens(70,0,1,130) lens_k(100,30,0,130)");
+  expect_right<kConfig>("hq2 hk2 d400 lens(64,65,3) lens_k(3,128,70) window(40,9)");
 }
 
 }  // namespace

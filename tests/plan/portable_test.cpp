@@ -51,9 +51,11 @@ void expect_legal_defaults(const Problem& p, const Limits& limits) {
   EXPECT_EQ(backward.target, Target::cuda_sm80) << to_line(p);
 }
 
+// Hopper has kernels of its own for some: as the portable ones, it stands for sm_80 with its
+// memory.
 TEST(GpuLegality, HeadsAbove256AreOfThePortableKernelsOnEveryArchitecture) {
   for (const int architecture : kArchitectures) {
-    const Limits limits = gpu_limits(architecture);
+    const Limits limits = architecture == 90 ? portable_limits() : gpu_limits(architecture);
     for (const char* dtype : {"bf16", "fp16", "tf32", "fp32"}) {
       const std::string both = std::string("fwdbwd ") + dtype,
                         forward = std::string("fwd ") + dtype;
@@ -130,7 +132,7 @@ TEST(GpuLegality, TextsAreRefusedByNameWhereNoKernelTakesThem) {
 
 TEST(GpuLegality, HeadsAbove256AreRefusedByNameWhereNoKernelTakesThem) {
   const Limits hopper = gpu_limits(90), turing = gpu_limits(75);
-  for (const char* line : {"fwdbwd bf16 h1 s64 d264", "fwdbwd fp16 h1 s64 d64 dv512"}) {
+  for (const char* line : {"fwdbwd bf16 h1 s64 d264 dv256", "fwdbwd fp16 h1 s64 d64 dv512"}) {
     const Problem p = parse_problem(line);
     EXPECT_NE(sm90_fits(p, hopper).reason.find("d and dv up to 256"), std::string::npos) << line;
     EXPECT_NE(sm90_backward_fits(p, hopper).reason.find("d and dv up to 256"), std::string::npos);
@@ -160,6 +162,35 @@ TEST(GpuLegality, HeadsAbove256AreRefusedByNameWhereNoKernelTakesThem) {
   BackwardConfig shared = select_backward(whole, hopper);
   shared.sharing = 2;
   EXPECT_FALSE(validate_config(shared, whole, hopper));
+}
+
+TEST(GpuLegality, HopperHasKernelsForHeadsAbove256) {
+  const Limits hopper = gpu_limits(90);
+  const auto targets = [&](const std::string& line) {
+    const Problem p = parse_problem(line);
+    const ForwardConfig forward = select_forward(p, hopper);
+    EXPECT_TRUE(validate_config(forward, p, hopper)) << line;
+    if (p.pass == Pass::forward) return std::pair(forward.target, Target::cuda_sm90);
+    const BackwardConfig backward = select_backward(p, hopper);
+    EXPECT_TRUE(validate_config(backward, p, hopper)) << line;
+    return std::pair(forward.target, backward.target);
+  };
+  constexpr std::pair kBoth{Target::cuda_sm90, Target::cuda_sm90},
+      kForward{Target::cuda_sm90, Target::cuda_sm80}, kNone{Target::cuda_sm80, Target::cuda_sm80};
+  for (int d = 264; d <= 512; d += 8) {
+    EXPECT_EQ(targets("fwdbwd bf16 causal hq4 hk2 s100 deterministic d" + std::to_string(d)),
+              kBoth);
+    EXPECT_EQ(targets("fwdbwd fp16 h2 s100 window(9,9) sink d512 dv" + std::to_string(d)), kBoth);
+  }
+  EXPECT_EQ(targets("fwd bf16 hq16 hk1 s100 d576 dv512"), kBoth);
+  for (const char* rest : {"h2 s100 softcap(3)", "h2 s100 alibi", "h2 s100 causal chunk(16)"}) {
+    EXPECT_EQ(targets(std::string("fwdbwd bf16 d512 ") + rest), kForward) << rest;
+  }
+  for (const char* line :
+       {"fwdbwd fp32 h2 s100 d512", "fwdbwd bf16 h2 s100 d512 dropout(0.1,3)",
+        "fwdbwd bf16 h2 s128 d512 dv256", "fwdbwd bf16 h2 s128 d512 score_mod(2*score)"}) {
+    EXPECT_EQ(targets(line).first, kNone.first) << line;
+  }
 }
 
 TEST(GpuLegality, CandidatesAreLegalAndTheirTextParsesBack) {

@@ -28,7 +28,7 @@
 //   tensor cores   own sum, the other's, of step i - 1 | S | dP of step i
 //   threads        p while dP is made, ds behind it
 // An odd number of tiles is filled up with one whose p is 0. Limits: d and dv from 257 to 512;
-// plain logits, windows, no packed sequences.
+// plain logits, windows.
 namespace dfa {
 
 enum class SlicedGradient : int { dv, dk, dq };
@@ -36,6 +36,8 @@ enum class SlicedGradient : int { dv, dk, dq };
 template <BackwardConfig kConfig, SlicedGradient kOf>
 struct Sm90SlicedBackward {
   static constexpr DType kElement = kConfig.element;
+  static constexpr bool kVarlen = kConfig.varlen;
+  using Seqlen = SeqlenInfo<kVarlen>;
   static constexpr bool kOwnsQueries = kOf == SlicedGradient::dq;
   static constexpr bool kOfValues = kOf == SlicedGradient::dv;
   static constexpr int kDim = kConfig.head_dim, kValueDim = kConfig.value_dim;
@@ -74,7 +76,8 @@ struct Sm90SlicedBackward {
   // The 64 rows that a thread block owns, and the tiles that it walks: of keys, or of queries of
   // one query head after the other.
   struct Work {
-    int batch, head, first;  // a query head, or a key head
+    Seqlen seq;
+    int head, first;  // a query head, or a key head
     TileRange tiles;
     int walked_head, total;
 
@@ -92,32 +95,53 @@ struct Sm90SlicedBackward {
     }
     DFA_DEVICE Tile of(int step, int group) const { return nth(2 * step + group); }
   };
+  // Of packed sequences there are as many thread blocks as there could be work tiles.
+  static DFA_DEVICE bool has_work(const KernelArgs& args) {
+    if constexpr (!kVarlen) return true;
+    return kOwnsQueries ? has_query_work_tile<kTile>(args, ptx::block_index())
+                        : has_packed_key_work_tile(args, ptx::block_index());
+  }
   static DFA_DEVICE Work work_of(const KernelArgs& args) {
-    const TileMask mask = TileMask::of(args);
     if constexpr (kOwnsQueries) {
-      const auto own = query_work_tile<kTile, false>(args, ptx::block_index());
-      const TileRange tiles = key_tiles(mask, own.query, kTile, kTile);
-      return {own.seq.batch, own.head, own.query, tiles, own.kv_head, tiles.end - tiles.begin};
+      const auto own = query_work_tile<kTile, kVarlen>(args, ptx::block_index());
+      const TileRange tiles = key_tiles(TileMask::of(args, own.seq), own.query, kTile, kTile);
+      return {own.seq, own.head, own.query, tiles, own.kv_head, tiles.end - tiles.begin};
     } else {
-      const auto own = key_work_tile<kTile, false>(args, ptx::block_index());
-      const TileRange tiles = query_tiles(mask, own.key, kTile, kTile);
+      const auto own = key_work(args);
+      const TileRange tiles = query_tiles(TileMask::of(args, own.seq), own.key, kTile, kTile);
       const int group = args.hq / args.hk;
-      return {own.seq.batch, own.head,         own.key,
-              tiles,         own.head * group, group * (tiles.end - tiles.begin)};
+      return {own.seq, own.head,         own.key,
+              tiles,   own.head * group, group * (tiles.end - tiles.begin)};
     }
+  }
+  static DFA_DEVICE KeyWorkTile<kVarlen> key_work(const KernelArgs& args) {
+    if constexpr (kVarlen) {
+      return packed_key_work_tile<kTile>(args, ptx::block_index());
+    } else {
+      return key_work_tile<kTile, false>(args, ptx::block_index());
+    }
+  }
+
+  // A box of 64 rows of q or do (of_queries), or of k or v.
+  static DFA_DEVICE void load_panel(const KernelArgs& args, const Seqlen& seq, bool of_queries,
+                                    const TensorMap& map, unsigned to, unsigned barrier, int column,
+                                    int row, int head) {
+    ptx::load_box<kVarlen>(to, map, barrier, column,
+                           of_queries ? seq.q_box_row(args, row) : seq.k_box_row(args, row), head,
+                           of_queries ? seq.q_box_batch() : seq.k_box_batch());
   }
 
   // A thread that copies for one warpgroup, and the owned tiles.
   static DFA_DEVICE void load_owned(const Sm90BackwardArgs& a, const Work& work, unsigned smem) {
     ptx::arrive_expecting(owned_full(smem), (kScorePanels + kDpPanels) * kPanelBytes);
-    load_tile(kOwnsQueries ? a.q : a.k, work, kScorePanels, smem, smem);
-    load_tile(kOwnsQueries ? a.d_o : a.v, work, kDpPanels, smem + kSecondAt, smem);
+    load_tile(a, kOwnsQueries ? a.q : a.k, work, kScorePanels, smem, smem);
+    load_tile(a, kOwnsQueries ? a.d_o : a.v, work, kDpPanels, smem + kSecondAt, smem);
   }
-  static DFA_DEVICE void load_tile(const TensorMap& map, const Work& work, int count, unsigned to,
-                                   unsigned smem) {
+  static DFA_DEVICE void load_tile(const Sm90BackwardArgs& a, const TensorMap& map,
+                                   const Work& work, int count, unsigned to, unsigned smem) {
     for (int panel = 0; panel < count; ++panel) {
-      ptx::load_box<false>(to + panel * kPanelBytes, map, owned_full(smem), panel * kPanelColumns,
-                           work.first, work.head, work.batch);
+      load_panel(a.args, work.seq, kOwnsQueries, map, to + panel * kPanelBytes, owned_full(smem),
+                 panel * kPanelColumns, work.first, work.head);
     }
   }
 
@@ -128,8 +152,8 @@ struct Sm90SlicedBackward {
     const TensorMap& of_sum = kOfValues ? a.d_o : of_scores;
     Ring ring = ring_of(smem, group);
     const auto panel = [&](const TensorMap& map, const typename Work::Tile& tile, int column) {
-      ptx::load_box<false>(ring.tile(), map, ring.full(), column, tile.first, tile.head,
-                           work.batch);
+      load_panel(a.args, work.seq, !kOwnsQueries, map, ring.tile(), ring.full(), column, tile.first,
+                 tile.head);
       ring.next();
     };
     const auto panels_of = [&](const TensorMap& map, const typename Work::Tile& tile, int first,
@@ -163,8 +187,7 @@ struct Sm90SlicedBackward {
   static DFA_DEVICE void load_rows_of(const KernelArgs& args, const Work& work,
                                       const typename Work::Tile& tile, unsigned barrier,
                                       unsigned smem, int group, int step) {
-    const SeqlenInfo<false> seq{work.batch};
-    const long long at = seq.padded_offset(args, tile.head) + tile.first;
+    const long long at = work.seq.padded_offset(args, tile.head) + tile.first;
     const unsigned to = rows_of(smem, group, step);
     ptx::load_bytes(to, args.lse_log2 + at, kRowBytes, barrier);
     ptx::load_bytes(to + kRowBytes, args.delta + at, kRowBytes, barrier);
@@ -318,7 +341,7 @@ struct Sm90SlicedBackward {
 
   static DFA_DEVICE void hide(const KernelArgs& args, Scores& scores, const Work& work,
                               const typename Work::Tile& tile) {
-    const TileMask mask = TileMask::of(args);
+    const TileMask mask = TileMask::of(args, work.seq);
     const float hidden = PlainLogits::hidden(args);
     if (!tile.there) {
 #pragma unroll
@@ -384,11 +407,10 @@ struct Sm90SlicedBackward {
     share(own, smem, group);
   }
 
-  static DFA_DEVICE Values values_at(const float* rows, const SeqlenInfo<false>& seq,
-                                     const KernelArgs& args, const Work& work) {
+  static DFA_DEVICE Values values_at(const float* rows, const KernelArgs& args, const Work& work) {
     Values values{};
     if constexpr (kOwnsQueries) {
-      const float* at = rows + seq.padded_offset(args, work.head) + work.first + warp_row();
+      const float* at = rows + work.seq.padded_offset(args, work.head) + work.first + warp_row();
 #pragma unroll
       for (int half = 0; half < 2; ++half) values.of_row[half] = at[half * 8 + lane() / 4];
     }
@@ -398,9 +420,8 @@ struct Sm90SlicedBackward {
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Work& work, unsigned smem,
                                  int group) {
     const KernelArgs& args = a.args;
-    const SeqlenInfo<false> seq{work.batch};
-    Values lse = values_at(args.lse_log2, seq, args, work);
-    Values delta = values_at(args.delta, seq, args, work);
+    Values lse = values_at(args.lse_log2, args, work);
+    Values delta = values_at(args.delta, args, work);
     const auto place = [&](int step) {
       if constexpr (kOwnsQueries) return;
       lse.of_columns = rows_of(smem, group, step) + static_cast<unsigned>(lane()) % 4 * 8;
@@ -440,22 +461,23 @@ struct Sm90SlicedBackward {
       ptx::pin(sums);
       ptx::pin(own);
     }
-    store(args, seq, work, sums, group * kColumns);
+    store(args, work, sums, group * kColumns);
   }
 
   // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together.
-  static DFA_DEVICE void store(const KernelArgs& args, const SeqlenInfo<false>& seq,
-                               const Work& work, const Sums& sums, int first_column) {
+  static DFA_DEVICE void store(const KernelArgs& args, const Work& work, const Sums& sums,
+                               int first_column) {
     const KernelStrides& strides = kOwnsQueries ? args.q_strides
                                    : kOfValues  ? args.v_strides
                                                 : args.k_strides;
     void* const gradient = kOwnsQueries ? args.dq : kOfValues ? args.dv : args.dk;
     const float factor = kOfValues ? 1 : args.scale;
-    const int rows = kOwnsQueries ? args.sq : args.sk, columns = kOfValues ? args.d_v : args.d;
+    const int rows = kOwnsQueries ? work.seq.sq(args) : work.seq.sk(args),
+              columns = kOfValues ? args.d_v : args.d;
     const int odd = lane() % 2;
     char* const head = static_cast<char*>(gradient) +
-                       (kOwnsQueries ? q_head_offset<kElement>(args, strides, seq, work.head)
-                                     : k_head_offset<kElement>(args, strides, seq, work.head));
+                       (kOwnsQueries ? q_head_offset<kElement>(args, strides, work.seq, work.head)
+                                     : k_head_offset<kElement>(args, strides, work.seq, work.head));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = work.first + warp_row() + half * 8 + lane() / 4;
@@ -492,6 +514,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   }
   __syncthreads();
   ptx::griddepcontrol_wait();
+  if (!Kernel::has_work(a.args)) return;
   const auto work = Kernel::work_of(a.args);
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
