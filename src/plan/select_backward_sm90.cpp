@@ -278,7 +278,7 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
                                                                : DqAccumulation::serialized;
-  const bool sliced = std::min(p.d, p.dv) > kMostColumns;
+  const bool sliced = std::max(p.d, p.dv) > kMostColumns;
   return validate_sm90(sliced ? sliced_config_of(p) : config_of(p, dq, 1), p, limits);
 }
 

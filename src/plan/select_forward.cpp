@@ -312,11 +312,10 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
   if (e4m3 && p.packed()) return;
   if (limits.highest != Target::cuda_sm90) return;
-  if (std::min(p.d, p.dv) > kMostColumns) {
+  if (std::max(p.d, p.dv) > kMostColumns) {
     visit(sliced_config_of(p));
     return;
   }
-  if (std::max(p.d, p.dv) > kMostColumns) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
@@ -420,7 +419,7 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
-  const bool sliced = std::min(problem.d, problem.dv) > kMostColumns;
+  const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =
       sliced ? sliced_config_of(problem) : config_of(problem, least_tile(problem));
   const Verdict verdict = validate_hopper(least, problem, limits);

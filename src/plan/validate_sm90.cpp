@@ -225,13 +225,21 @@ Verdict validate_sliced_shape(const ForwardConfig& c) {
   });
 }
 
+Verdict validate_sliced_dims(int head_dim, int value_dim, const Problem& p, std::int64_t most) {
+  return all({
+      require(std::min(p.d, p.dv) > kMostColumns && p.d <= most && p.dv <= kMostSlicedValues,
+              "cuda_sm90 has d and dv up to ", kMostColumns, ", or both above, up to ", most,
+              " and ", kMostSlicedValues, ", not d=", p.d, ", dv=", p.dv),
+      require(head_dim == sm90_sliced_dim(p.d) && value_dim == sm90_sliced_dim(p.dv),
+              "head_dim=", head_dim, ", value_dim=", value_dim, " but d=", p.d, ", dv=", p.dv,
+              " take ", sm90_sliced_dim(p.d), " and ", sm90_sliced_dim(p.dv), " of cuda_sm90"),
+  });
+}
+
 Verdict validate_slices(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   return all({
       validate_problem(c, p, limits),
-      require(c.head_dim == sm90_sliced_dim(p.d) && c.value_dim == sm90_sliced_dim(p.dv) &&
-                  p.dv <= kMostSlicedValues,
-              "head_dim=", c.head_dim, ", value_dim=", c.value_dim, " but d=", p.d, ", dv=", p.dv,
-              " of cuda_sm90; above ", kMostColumns, " both are, dv up to ", kMostSlicedValues),
+      validate_sliced_dims(c.head_dim, c.value_dim, p, kMostSlicedDims),
       validate_sliced_shape(c),
       require(!p.paged() && !p.blocks, "cuda_sm90 with d and dv above ", kMostColumns,
               " takes no pages and no lists of blocks"),
@@ -246,11 +254,7 @@ Verdict validate_slices(const ForwardConfig& c, const Problem& p, const Limits& 
 Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   return all({
       validate_problem(c, p, limits),
-      require(c.head_dim == sm90_sliced_dim(p.d) && c.value_dim == sm90_sliced_dim(p.dv) &&
-                  std::max(p.d, p.dv) <= kMostSlicedValues,
-              "head_dim=", c.head_dim, ", value_dim=", c.value_dim, " but d=", p.d, ", dv=", p.dv,
-              " of cuda_sm90's backward; above ", kMostColumns, " both are, up to ",
-              kMostSlicedValues),
+      validate_sliced_dims(c.head_dim, c.value_dim, p, kMostSlicedValues),
       require(c.block_q == kGroupRows && c.block_k == kGroupRows && c.warps == kBackwardWarps &&
                   c.ctas == 1 && c.stages == kBackwardStages && c.cluster == 1 &&
                   c.dq == DqAccumulation::separate && !c.persistent && !c.masked && !c.split_q &&
