@@ -142,6 +142,17 @@ def test_a_file_given_twice_is_refused_by_whatever_name(write_result, tmp_path):
             load([path, other])
 
 
+def test_a_copy_under_another_name_is_refused(write_result, tmp_path):
+    result = synthetic.result([synthetic.case("sequence", "flash")])
+    path, copy, again = write_result(result), tmp_path / "copy.json", tmp_path / "again.json"
+    copy.write_text(json.dumps(dict(reversed(result.items())), indent=3))
+    with pytest.raises(BadResult) as told:
+        load([path, copy])
+    assert str(told.value) == f"{copy} is a copy of {path}; accepted: each result once"
+    again.write_text(json.dumps(result | {"created": "2026-02-01T12:00:00Z"}))
+    assert len(load([path, again]).runs) == 2
+
+
 def drop_cases(r):
     r["cases"] = []
 

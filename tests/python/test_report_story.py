@@ -96,7 +96,8 @@ def test_problems_are_chosen_by_their_words():
 def test_an_algorithm_is_left_out_of_all_files_or_of_one(book, tmp_path):
     teller = story._Teller(tmp_path, None, {})
     book([])
-    (tmp_path / "other.json").write_text((tmp_path / "r.json").read_text())
+    later = json.loads((tmp_path / "r.json").read_text()) | {"created": "2026-02-01T12:00:00Z"}
+    (tmp_path / "other.json").write_text(json.dumps(later))
     files = [tmp_path / "r.json", tmp_path / "other.json"]
     def left(*without):
         cases = teller.study({"without": list(without)}, files).cases

@@ -232,6 +232,13 @@ def _refuse_files_twice(paths):
         seen.add(real)
 
 
+def _refuse_copy(path, result, contents):
+    """What says the same as a file before it is its copy, however it is spaced: two runs share no time of their making and samples."""
+    text = json.dumps(result, sort_keys=True)
+    if (first := contents.setdefault(text, path)) != path:
+        raise BadResult(f"{path} is a copy of {first}; accepted: each result once")
+
+
 def _refuse_twice(path, case, seen):
     """As `dfa compare` knows cases apart, and in its words."""
     launch = case.get("launch") or "eager"
@@ -245,11 +252,12 @@ def _refuse_twice(path, case, seen):
 def load(paths):
     """Results of one or more result files. BadResult in one line when a file cannot be used."""
     _refuse_files_twice(paths)
-    runs, rows, gaps = [], [], []
+    runs, rows, gaps, contents = [], [], [], {}
     for path in map(pathlib.Path, paths):
         seen = set()
         result = read_json(path)
         runs.append(_run(path, result))
+        _refuse_copy(path, result, contents)
         cases = result["cases"]
         _expect(isinstance(cases, list) and cases, path, "cases", cases, "a list with a case")
         for index, case in enumerate(cases):
