@@ -77,6 +77,9 @@ class Cache:
             if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride())):
                 raise ValueError(f"{name} is expanded, so that new rows of two sequences would be one; accepted beside k and v: a cache "
                                  "whose rows lie apart")
+        if self._shares_memory():
+            raise ValueError("v_cache shares memory with k_cache, so that new values would take the place of keys; accepted beside k and v: "
+                             "caches that lie apart")
         pages = self.pages()[sequences, positions // page].long()
         if self.k.device.type == "cpu" and pages.numel() and not 0 <= int(pages.min()) <= int(pages.max()) < self.k.shape[0]:
             n = int(((pages < 0) | (pages >= self.k.shape[0])).nonzero()[0])
@@ -85,6 +88,18 @@ class Cache:
             if rows.itemsize == 1:  # PyTorch stores no numbers of 8 bits by their indices, but bytes
                 cache, rows = cache.view(torch.uint8), rows.view(torch.uint8)
             cache[pages, positions % page] = rows
+
+    def _shares_memory(self):
+        """Whether an element of k is one of v. Of views of one tensor whose strides differ the first row of each alone is looked at;
+        where torch.compile traces there are no addresses, and one tensor given twice is seen."""
+        if self.k is self.v or torch.compiler.is_compiling():
+            return self.k is self.v
+        size, starts = self.k.element_size(), (self.k.data_ptr(), self.v.data_ptr())
+        if 0 in starts or size != self.v.element_size() or (starts[1] - starts[0]) % size:
+            return False
+        like = self.k.stride()[:3] == self.v.stride()[:3]
+        steps = sorted(zip(self.k.stride()[:3], self.k.shape[:3]), reverse=True) if like else []
+        return _meets((starts[1] - starts[0]) // size, steps, self.k.shape[3], self.v.shape[3])
 
     def check_positions(self, sequences, positions):
         """On the CPU: whether new rows have a place in their sequences."""
@@ -100,6 +115,15 @@ class Cache:
         what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
         where = f"in column {column} of" if self.paged else "for"
         raise ValueError(f"{what} {int(self.pages()[sequence, column])} {where} sequence {sequence}, but the cache has {self.k.shape[0]}")
+
+
+def _meets(offset, steps, columns, other_columns):
+    """Whether a row of one view meets a row of another of these strides and sizes, the widest first, that begins offset elements later."""
+    if not steps:
+        return -other_columns < offset < columns
+    (stride, size), rest = steps[0], steps[1:]
+    near = {0} if stride == 0 else {offset // stride, offset // stride + 1}
+    return any(abs(n) < size and _meets(offset - n * stride, rest, columns, other_columns) for n in near)
 
 
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,

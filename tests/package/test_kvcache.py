@@ -454,6 +454,31 @@ def test_new_rows_are_not_written_to_an_expanded_cache():
     flash_attn.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=int32([2, 5]))
 
 
+ROWS = queries(2, 40, 2, 96)
+
+
+@pytest.mark.parametrize("k_cache, v_cache", [
+    (ROWS, ROWS), (ROWS[:, :16], ROWS[:, :16, :, :64]), (ROWS[..., :64], ROWS[..., 32:]), (ROWS[:, :16], ROWS[:, 15:31]),
+    (ROWS[:, 15:31], ROWS[:, :16]), (ROWS[:, :, :1], ROWS.as_strided((2, 40, 1, 8), (40 * 192, 192, 192, 1), 88))])
+def test_keys_and_values_are_not_written_to_one_memory(k_cache, v_cache):
+    k, v, before = queries(2, 1, *k_cache.shape[2:]), queries(2, 1, *v_cache.shape[2:]), ROWS.clone()
+    q = queries(2, 1, 4, k.shape[-1])
+    with pytest.raises(ValueError, match="v_cache shares memory with k_cache, .*accepted beside k and v: caches that lie apart"):
+        flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=int32([2, 5]))
+    assert torch.equal(ROWS, before)
+    flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=int32([2, 5]))
+
+
+@pytest.mark.parametrize("k_cache, v_cache", [
+    (ROWS[..., :32], ROWS[..., 32:64]), (ROWS[:, :16], ROWS[:, 16:32]), (ROWS[:, :, :1], ROWS[:, :, 1:]), (ROWS[:1], ROWS[1:])])
+def test_halves_of_one_tensor_take_new_rows(k_cache, v_cache):
+    memory, b = ROWS.clone(), len(k_cache)
+    k_cache, v_cache = (memory.as_strided(x.shape, x.stride(), x.storage_offset()) for x in (k_cache, v_cache))
+    k, v = queries(b, 1, *k_cache.shape[2:], seed=3), queries(b, 1, *k_cache.shape[2:], seed=4)
+    flash_attn.flash_attn_with_kvcache(queries(b, 1, 4, k.shape[-1]), k_cache, v_cache, k, v, cache_seqlens=2)
+    assert torch.equal(k_cache[:, 2:3], k) and torch.equal(v_cache[:, 2:3], v)
+
+
 @pytest.mark.parametrize("most", [1, 5, None])
 def test_max_seqlen_q_of_dense_queries_says_nothing(most):
     k_cache, q = queries(2, 16, 2, 64), queries(2, 3, 4, 64)
