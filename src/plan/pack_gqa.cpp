@@ -51,7 +51,7 @@ Problem with_pack_gqa(const Problem& p) {
 int select_pack_gqa(const Problem& p) {
   constexpr int kMost = 16;
   const std::int64_t group = p.hq / p.hk;
-  if (p.packed() || p.bias || p.blocks || has_backward(p)) return 1;
+  if (p.packed() || p.bias || p.blocks || p.dropout > 0 || has_backward(p)) return 1;
   const auto work_tiles = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };
   int best = 1;
   while (best < kMost && group % (2 * best) == 0) best *= 2;

@@ -221,6 +221,7 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .varlen = p.packed(),
                        .paged = p.paged(),
                        .ranges = !p.mask.is_window(),
+                       .dropout = p.dropout > 0,
                        .blocks = p.blocks.has_value()};
   set_logits(config, p);
   return config;
@@ -321,8 +322,13 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   }
 }
 
+// Plans take what a card has run; what none has is there for configurations that name it.
+constexpr bool kHopperDropoutHasRunOnGpu = false;
+bool takes_sm90_unnamed(const Problem& p) { return p.dropout == 0 || kHopperDropoutHasRunOnGpu; }
+
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
+  if (!takes_sm90_unnamed(p)) return first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
     if (validate_hopper(config, p, limits)) first = config;
     return !first;
@@ -366,7 +372,8 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
-  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  std::vector<ForwardConfig> legal;
+  if (takes_sm90_unnamed(problem)) legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -416,7 +423,10 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  if (!sm90_candidates(problem, limits).empty()) {
+    if (takes_sm90_unnamed(problem)) return Verdict::yes();
+    return Verdict::no("cuda_sm90's dropout has run on no card yet; target=cuda_sm90 names it");
+  }
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;

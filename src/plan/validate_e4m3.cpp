@@ -30,6 +30,7 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
       validate_mask(p),
       validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
+      validate_dropout_said(c.dropout, p),
       validate_lengths(p),
       validate_sm90_map("q", p.q(), p.b, p.hq, p.sq, kStep),
       validate_sm90_map("k", p.k(), p.b, p.hk, p.sk, kStep),

@@ -44,6 +44,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_mask(p),
       validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
+      validate_dropout_said(c.dropout, p),
       validate_lengths(p),
   });
 }

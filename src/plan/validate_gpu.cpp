@@ -44,8 +44,7 @@ Verdict validate_problem(const Config& c, const Problem& p) {
        validate_dim("head_dim", c.head_dim, "d", p.d, portable_head_dim(p, p.d)),
        validate_dim("value_dim", c.value_dim, "dv", p.dv, portable_head_dim(p, p.dv)),
        validate_strides(p), validate_ranges_said(c.ranges, p), validate_blocks_said(c.blocks, p),
-       require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
-                                                       : "dropout takes dropout=true"),
+       validate_dropout_said(c.dropout, p),
        require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
        require(!c.text || !p.paged(), "keys in pages take no mask_mod and no score_mod on a GPU"),
        require(!c.text || c.target == Target::cuda_sm80, "mask_mod and score_mod take cuda_sm80"),
@@ -276,6 +275,11 @@ Verdict validate_ranges_said(bool ranges, const Problem& p) {
   return require(ranges == !p.mask.is_window(), ranges
                                                     ? "ranges=true is of chunked and prefix masks"
                                                     : "chunked and prefix masks take ranges=true");
+}
+
+Verdict validate_dropout_said(bool dropout, const Problem& p) {
+  return require(dropout == (p.dropout > 0), dropout ? "dropout=true is of problems with dropout"
+                                                     : "dropout takes dropout=true");
 }
 
 Verdict validate_blocks_said(bool blocks, const Problem& p) {

@@ -80,8 +80,9 @@ Verdict validate_plain_logits(const Problem& problem);  // scores as they come
 Verdict validate_mask(const Problem& problem);          // windows alone
 // A tile that a list's blocks are cut into.
 Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block);
-Verdict validate_ranges_said(bool ranges, const Problem& problem);  // as the problem's mask is
-Verdict validate_blocks_said(bool blocks, const Problem& problem);  // as the problem has them
+Verdict validate_ranges_said(bool ranges, const Problem& problem);    // as the problem's mask is
+Verdict validate_dropout_said(bool dropout, const Problem& problem);  // as the problem has it
+Verdict validate_blocks_said(bool blocks, const Problem& problem);    // as the problem has them
 Verdict validate_blocks(const ForwardConfig& config, const Problem& problem);  // tiles divide them
 template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {

@@ -42,6 +42,7 @@ constexpr int kMostShares = 256;
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kBitsOfWord = 32;
+constexpr int kKeysOfDraw = 32;                           // DropoutMask
 constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
@@ -74,7 +75,6 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_element(c.element, p),
       validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
-      require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
       validate_sm90_map("q", p.q(), b, p.hq, q_rows, kStep),
       validate_sm90_map("k", p.k(), b, p.hk, k_rows, kStep),
@@ -197,6 +197,26 @@ Verdict validate_lists(const ForwardConfig& c, const Problem& p) {
       require(!c.blocks || !c.ranges, kListsAndRanges),
       require(!c.blocks || c.block_k % kBitsOfWord == 0, "block_k=", c.block_k,
               " but blocks=true of cuda_sm90 takes multiples of ", kBitsOfWord),
+  });
+}
+
+// A draw is of queries i and i + 8 of a head by four eights of keys: a tile has whole draws.
+Verdict validate_dropout(const ForwardConfig& c, const Problem& p) {
+  if (!c.dropout) return validate_dropout_said(c.dropout, p);
+  return all({
+      validate_dropout_said(c.dropout, p),
+      require(c.block_k % kKeysOfDraw == 0, "block_k=", c.block_k,
+              " but dropout=true of cuda_sm90 takes multiples of ", kKeysOfDraw),
+      require(c.pack_gqa == 1, "pack_gqa=", c.pack_gqa, " but dropout=true takes 1"),
+      require(c.value_dim <= kMostPairValues || (!c.varlen && c.num_splits == 0),
+              "dropout=true of cuda_sm90 has registers, with value_dim above ", kMostPairValues,
+              ", for dense tensors and num_splits=0"),
+      require(c.block_q < kMaxGroups * kGroupRows || (!c.varlen && !makes_logits(c) && !c.sink),
+              "block_q=", c.block_q,
+              " but dropout=true of packed sequences, softcap, alibi or sinks has registers for ",
+              (kMaxGroups - 1) * kGroupRows),
+      require(!c.paged, "keys in pages take no dropout on a GPU"),
+      require(!c.blocks, "cuda_sm90 takes no dropout beside lists of blocks; cuda_sm80 does"),
   });
 }
 
@@ -371,6 +391,7 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({
       validate_varlen(c.varlen, p),
+      require(p.dropout == 0, "cuda_sm90 has no dropout in its backward; cuda_sm80 has"),
       require(!p.bias, "cuda_sm90 adds no bias to logits"),
       require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
@@ -413,9 +434,9 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
   const Verdict fits =
       all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_shape(c)});
   if (!fits) return fits;
-  return all({validate_variant(c, p), validate_lists(c, p), validate_pack_gqa(c, p),
-              validate_sequences(c, p), validate_smem(c.smem_bytes(), limits),
-              validate_registers(c)});
+  return all({validate_variant(c, p), validate_lists(c, p), validate_dropout(c, p),
+              validate_pack_gqa(c, p), validate_sequences(c, p),
+              validate_smem(c.smem_bytes(), limits), validate_registers(c)});
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {

@@ -59,7 +59,11 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
   visit("ranges", config.ranges);
-  if (!sm90) visit("dropout", config.dropout);
+  if constexpr (requires { config.sink; }) {
+    visit("dropout", config.dropout);
+  } else if (!sm90) {
+    visit("dropout", config.dropout);
+  }
   visit("blocks", config.blocks);
   if (!sm90) visit("text", config.text);
   if constexpr (requires { config.split_kv; }) {

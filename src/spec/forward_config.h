@@ -62,7 +62,7 @@ struct ForwardConfig {
   bool paged = false;
   // Of GPU targets: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
-  bool dropout = false;  // of cuda_sm80 and below: DropoutMask
+  bool dropout = false;  // of GPU targets: DropoutMask
   bool blocks = false;   // of GPU targets: the problem has lists of blocks (BlockLists)
   bool text = false;     // of cuda_sm80 and below: a mask_mod or a score_mod (UserText)
   // Of cuda_sm80 in 16 bits and of few queries a sequence, dense or packed: the keys of all

@@ -34,6 +34,43 @@ TEST(Sm90Legality, HopperAloneRunsItAndEveryWideHalfPrecisionProblemTakesIt) {
   }
 }
 
+// Until a card has run them no plan takes them unnamed; a draw fills whole tiles of one head.
+TEST(Sm90Legality, DropoutIsThereForConfigurationsThatNameIt) {
+  const std::string dims = "fwd bf16 causal b4 hq16 hk4 s4096 d";
+  for (const char* d : {"64", "128", "256"}) {
+    const Problem p = parse_problem(dims + d + " dropout(0.1,3)");
+    EXPECT_EQ(select_forward(p, kHopper).target, Target::cuda_sm80);
+    for (const ForwardConfig& c : forward_candidates(p, kHopper)) {
+      EXPECT_EQ(c.target, Target::cuda_sm80);
+    }
+    EXPECT_NE(sm90_fits(p, kHopper).reason.find("no card yet"), std::string::npos);
+    const ForwardConfig named = gpu_forward_base("target=cuda_sm90", p, kHopper);
+    ASSERT_EQ(named.target, Target::cuda_sm90);
+    EXPECT_TRUE(named.dropout && validate_config(named, p, kHopper));
+    EXPECT_EQ(parse_config(to_text(named), ForwardConfig{}), named);
+    const auto refused = [&](auto change, const char* why) {
+      ForwardConfig c = named;
+      change(c);
+      EXPECT_NE(validate_config(c, p, kHopper).reason.find(why), std::string::npos) << why;
+    };
+    refused([](ForwardConfig& c) { c.block_k = 80; }, "multiples of 32");
+    refused([](ForwardConfig& c) { c.pack_gqa = 4; }, "pack_gqa=4");
+    refused([](ForwardConfig& c) { c.dropout = false; }, "dropout takes dropout=true");
+    const Problem plain = parse_problem(dims + d);
+    EXPECT_NE(validate_config(named, plain, kHopper).reason.find("problems with dropout"),
+              std::string::npos);
+  }
+  const auto fits = [](const char* line) {
+    return !sm90_candidates(parse_problem(std::string("fwd bf16 ") + line + " dropout(0.1,3)"),
+                            kHopper)
+                .empty();
+  };
+  EXPECT_TRUE(fits("h4 lens(640,90) d128"));
+  EXPECT_FALSE(fits("h4 lens(640,90) d256"));  // registers spill
+  const Problem few = parse_problem("fwd bf16 causal b1 hq8 hk1 sq8 sk4096 d128 dropout(0.1,3)");
+  EXPECT_EQ(gpu_forward_base("target=cuda_sm90", few, kHopper).pack_gqa, 1);
+}
+
 TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
   const Problem p = parse_problem("fwdbwd bf16 causal h4 s512 d128");
   const auto forced = [&](const char* text) {

@@ -43,7 +43,7 @@ namespace dfa {
 template <ForwardConfig kConfig>
 struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> {
   using Consumer = Sm90ForwardConsumer<kConfig>;
-  using Consumer::ask_where_left_range, Consumer::end_values, Consumer::finish,
+  using Consumer::ask_where_left_range, Consumer::drop, Consumer::end_values, Consumer::finish,
       Consumer::forget_left_rows, Consumer::hold, Consumer::kGroups, Consumer::kOutputAt,
       Consumer::kPacked, Consumer::kQGroupBytes, Consumer::kQStages, Consumer::kQueryRows,
       Consumer::kSplitKv, Consumer::kValues, Consumer::lane, Consumer::let_pass, Consumer::meet,
@@ -51,14 +51,15 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       Consumer::pass_pingpong, Consumer::plain_keys, Consumer::prepare, Consumer::release_stored,
       Consumer::round, Consumer::wait_pingpong, Consumer::warp_row, Consumer::softmax_step,
       Consumer::first_softmax_step;
-  using typename Consumer::Held, typename Consumer::Logits, typename Consumer::Order,
-      typename Consumer::Output, typename Consumer::Rings, typename Consumer::Scores,
-      typename Consumer::Store, typename Consumer::Weights;
+  using typename Consumer::Dropout, typename Consumer::Held, typename Consumer::Logits,
+      typename Consumer::Order, typename Consumer::Output, typename Consumer::Rings,
+      typename Consumer::Scores, typename Consumer::Store, typename Consumer::Weights;
 
   // A warpgroup with queries: the recurrence.
   static DFA_DEVICE void compute(const Sm90ForwardArgs& a, Rings rings, int group) {
     const KernelArgs& args = a.args;
     LazyRescaleSoftmax softmax(Logits::magnitude_log2(args));
+    const Dropout all_heads(args, 0);
     bool stored = false;  // an output may be on its way out of the stage before
     if (group == kGroups - 1) pass_pingpong(group);
     for (;; rings.q.next()) {
@@ -76,6 +77,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
                 plain = plain_keys(args, order.seq, row, args.scale_log2);
       if constexpr (kSplitKv) tiles = common(tiles, order.tiles);
       const Logits logits(args, order.seq, order.head, row + warp_row());
+      const Dropout dropout = all_heads.of_head(order.seq.batch * args.hq + order.head);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -103,6 +105,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
         prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1, args.scale_log2);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         first_softmax_step(softmax, scores, updates_max, order.again);
+        drop(scores, args, dropout, row, tiles.end - 1);
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
@@ -127,6 +130,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
           prepare(scores, args, logits, order.seq, plain, row, tile, args.scale_log2);
           moved = softmax_step(softmax, scores, updates_max, order.again);
+          drop(scores, args, dropout, row, tile);
         }
         end_values(output, weights, rings, under_way);
         if (moved) softmax.rescale(output);
@@ -149,6 +153,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       }
       stored = true;
       ask_where_left_range(rings, order, row, sums, output);
+      Dropout::scale(args, inverse);
       const typename Store::Rows rows{order.seq, order.head, order.row, group, row + warp_row()};
       if (kSplitKv && piece >= 0) {
         Store::piece(a, rows, piece, output, inverse, lse);

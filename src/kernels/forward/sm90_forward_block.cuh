@@ -5,6 +5,7 @@
 #include "kernels/schedule/pipeline.cuh"
 #include "kernels/schedule/recompute_notes.cuh"
 #include "kernels/schedule/seqlen_info.h"
+#include "kernels/variant/dropout.cuh"
 #include "kernels/variant/exponent_logits.cuh"
 #include "spec/forward_config.h"
 
@@ -34,6 +35,7 @@ struct Sm90ForwardBlock {
   using Seqlen = SeqlenInfo<kVarlen>;
   using Order = TileOrder<kVarlen>;
   using Logits = ExponentLogits<kConfig>;
+  using Dropout = DropoutOf<kConfig>;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();

@@ -25,8 +25,8 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
   using Block::kBlockK, Block::kDims, Block::kElement, Block::kGroups, Block::kHeld, Block::kKeys,
       Block::kPacked, Block::kPaired, Block::kQStages, Block::kQueryRows, Block::kSplitKv,
       Block::kSteps;
-  using typename Block::Logits, typename Block::Order, typename Block::QRing, typename Block::Rings,
-      typename Block::Seqlen;
+  using typename Block::Dropout, typename Block::Logits, typename Block::Order,
+      typename Block::QRing, typename Block::Rings, typename Block::Seqlen;
 
   // Of a warp with queries. A register holds the thread's index: reading it anew takes tens of
   // cycles, at places that products wait for.
@@ -177,6 +177,12 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
       updates_max = softmax.open();
     }
     softmax_step(softmax, scores, updates_max, always);
+  }
+
+  // Weights that are dropped become 0, behind the softmax, whose sums have all.
+  static DFA_DEVICE void drop(Scores& scores, const KernelArgs& args, const Dropout& dropout,
+                              int row, int tile) {
+    dropout.drop(args, reinterpret_cast<Sum<1, kKeys>&>(scores), row + warp_row(), tile * kBlockK);
   }
 
   // What splits of the keys leave is joined with the sink later.

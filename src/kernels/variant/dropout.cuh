@@ -53,6 +53,10 @@ class DropoutMask {
     }
   }
 
+  static DFA_DEVICE void scale(const KernelArgs& args, float (&of_rows)[2]) {
+    scale(args, reinterpret_cast<float(&)[1][2]>(of_rows));
+  }
+
   // Probabilities that are dropped become 0. Rows are queries from `query` on, columns keys from
   // `key` on, those of the warp's first score: multiples of 16.
   template <int kRows, int kColumns>
