@@ -93,6 +93,9 @@ inline constexpr Price kAlibiStepHeld{"the same with q in registers", 1.2, "of i
 inline constexpr Price kAlibiStepPingpong{"the same with ping-pong", 1.5, "of its price",
                                           kOfLogits};
 
+// By its instructions beside those of softcap.
+inline constexpr Price kBiasStep{"a step with a bias", 1.6, "of its price", kNotRecorded};
+
 // Of work tiles that leave multiprocessors idle a call takes less than its joules at 700 W would:
 // the clock is high, and what a step waits for is memory.
 inline constexpr Price kPaceAlone{"a step's time where few blocks run, of its price", 0.28, "ratio",

@@ -62,6 +62,7 @@ struct WorkTiles {
     price = masked ? m.masked : m.full;
     if (p.softcap != 0) price.step_us *= kSoftcapStep;
     if (p.alibi) price.step_us *= alibi_step(m.tile);
+    if (p.bias) price.step_us *= kBiasStep;
   }
   double tile_us() const { return price.tile_us + steps * price.step_us; }
 };
@@ -198,7 +199,7 @@ Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
   const int fewer = (p.blocks || p.paged()) && p.softcap != 0 ? 0 : 64;
-  const bool few = (p.softcap != 0 || p.alibi) && sm90_head_dim(p.dv) > 192;
+  const bool few = (p.softcap != 0 || p.alibi || p.bias) && sm90_head_dim(p.dv) > 192;
   return few ? std::min(t.q_columns_in_regs, fewer) : t.q_columns_in_regs;
 }
 
@@ -323,8 +324,11 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
 }
 
 // Plans take what a card has run; what none has is there for configurations that name it.
-constexpr bool kHopperDropoutHasRunOnGpu = false;
-bool takes_sm90_unnamed(const Problem& p) { return p.dropout == 0 || kHopperDropoutHasRunOnGpu; }
+constexpr bool kHopperDropoutHasRunOnGpu = true;
+constexpr bool kHopperBiasHasRunOnGpu = true;
+bool takes_sm90_unnamed(const Problem& p) {
+  return (p.dropout == 0 || kHopperDropoutHasRunOnGpu) && (!p.bias || kHopperBiasHasRunOnGpu);
+}
 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
@@ -425,9 +429,8 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) {
     if (takes_sm90_unnamed(problem)) return Verdict::yes();
-    return Verdict::no("cuda_sm90's dropout has run on no card yet; target=cuda_sm90 names it");
+    return Verdict::no("cuda_sm90 has dropout and biases on no card yet; target=cuda_sm90 names them");
   }
-  if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =

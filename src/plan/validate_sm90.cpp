@@ -45,7 +45,8 @@ constexpr int kBitsOfWord = 32;
 constexpr int kKeysOfDraw = 32;                           // DropoutMask
 constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
-constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
+constexpr int kMostWithLogits = 224;        // and beside softcap, ALiBi or a bias
+constexpr int kMostBiasDim = 192, kMostBiasTile = 128;  // beyond, some spill
 
 constexpr const char* kListsAndRanges =
     "cuda_sm90 takes lists of blocks beside windows, not beside chunked and prefix masks";
@@ -133,15 +134,30 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
   });
 }
 
-bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi; }
+bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi || c.bias; }
+
+// A thread's two rows are of one head.
+Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
+  if (!p.bias) return Verdict::yes();
+  return all({
+      require(!p.paged(), "cuda_sm90 adds no bias to logits of keys in pages; cuda_sm80 does"),
+      require(!p.blocks, "cuda_sm90 adds no bias beside lists of blocks; cuda_sm80 does"),
+      require(c.pack_gqa == 1, "pack_gqa=", c.pack_gqa, " but a bias takes 1 of cuda_sm90"),
+      require(c.block_q <= kMostBiasTile && c.block_k <= kMostBiasTile, "block_q=", c.block_q,
+              ", block_k=", c.block_k, " but a bias has registers for ", kMostBiasTile, " by ",
+              kMostBiasTile, " of cuda_sm90"),
+      require(std::max(c.head_dim, c.value_dim) <= kMostBiasDim, "cuda_sm90 adds biases for d and ",
+              "dv up to ", kMostBiasDim, ", not d=", p.d, ", dv=", p.dv),
+  });
+}
 
 Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
   return all({
-      require(!p.bias, "cuda_sm90 adds no bias to logits"),
       require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
+      validate_bias(c, p),
       validate_logits(c, p),
       require(!makes_logits(c) || c.cluster == 1 || c.value_dim <= kMostPairValues,
-              "cluster=2 with softcap or alibi has registers for value_dim up to ",
+              "cluster=2 with softcap, alibi or bias has registers for value_dim up to ",
               kMostPairValues),
   });
 }
@@ -392,7 +408,7 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       require(p.dropout == 0, "cuda_sm90 has no dropout in its backward; cuda_sm80 has"),
-      require(!p.bias, "cuda_sm90 adds no bias to logits"),
+      require(!p.bias, "cuda_sm90's backward adds no bias to logits; that of cuda_sm80 does"),
       require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
       require(!c.varlen || !widest_pair,

@@ -55,7 +55,11 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("varlen", config.varlen);  // from here on as in the types: kernels are named by this text
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
-  if (!sm90) visit("bias", config.bias);
+  if constexpr (requires { config.sink; }) {
+    visit("bias", config.bias);
+  } else if (!sm90) {
+    visit("bias", config.bias);
+  }
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
   visit("ranges", config.ranges);

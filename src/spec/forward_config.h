@@ -56,7 +56,7 @@ struct ForwardConfig {
   // Of GPU targets: what becomes of logits (LogitTransform, ExponentLogits), as the problem says.
   bool softcap = false;
   bool alibi = false;
-  bool bias = false;  // not of cuda_sm90
+  bool bias = false;
   bool sink = false;
   // Of GPU targets: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;

@@ -32,8 +32,8 @@
 // are no power of two, rows that are left hold heads of another group, or nothing. With
 // `num_splits` the work tiles behind the last whole round are dealt out in splits, which
 // combine_splits combines. Logits that are not plain are made of a tile's scores before its mask
-// (ExponentLogits); a sink is added when a row is done. Limits: d, dv up to 256; strides in
-// multiples of 16 bytes.
+// (ExponentLogits), biases read straight from memory; a sink is added when a row is done. Limits:
+// d, dv up to 256; strides in multiples of 16 bytes.
 //
 // sm90_forward_block.cuh is what all threads know, sm90_forward_producer.cuh the thread that starts
 // copies, sm90_forward_consumer.cuh the steps of a warpgroup with queries, sm90_store.cuh how its

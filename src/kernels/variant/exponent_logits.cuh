@@ -5,6 +5,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/schedule/seqlen_info.h"
 #include "kernels/tile/product.cuh"
+#include "kernels/variant/bias.cuh"
 
 // What becomes of scores in Hopper's kernels, where each instruction of a score costs some
 // hundredth of the kernel: they become what has the weight exp2(magnitude_log2 * value - …), so
@@ -12,6 +13,7 @@
 //   plain      the score, as it is
 //   softcap    tanh(score * scale / softcap), whose magnitude is softcap * log2(e)
 //   alibi      all in exponents of 2, less slope * log2(e) a key between; the magnitude is 1
+//   bias       likewise, and log2(e) * bias more, or hidden
 // Factors come folded so (LogitArgs).
 namespace dfa {
 
@@ -50,19 +52,20 @@ DFA_DEVICE void cap_scores(float (&scores)[kFragments][4], float factor) {
 // Of the two rows of a thread (i and i + 8 of its warp's 16) of one work tile.
 template <auto kConfig>
 class ExponentLogits {
-  static constexpr bool kSoftcap = kConfig.softcap, kAlibi = kConfig.alibi;
+  static constexpr bool kSoftcap = kConfig.softcap, kAlibi = kConfig.alibi, kBias = kConfig.bias;
   static constexpr int kHeads = kConfig.pack_gqa, kQueryRows = kConfig.query_rows();
 
  public:
-  static constexpr bool kPlain = !kSoftcap && !kAlibi;
+  static constexpr bool kPlain = !kSoftcap && !kAlibi && !kBias;
 
   static DFA_DEVICE float magnitude_log2(const KernelArgs& args) {
-    return kAlibi ? 1.f : (kSoftcap ? args.logits.softcap : args.magnitude_log2);
+    return kAlibi || kBias ? 1.f : (kSoftcap ? args.logits.softcap : args.magnitude_log2);
   }
 
   // Rows of this head, or of as many as are packed from it on; `row` is the warp's first.
   DFA_DEVICE ExponentLogits(const KernelArgs& args, const SeqlenInfo<kConfig.varlen>& seq, int head,
-                            int row) {
+                            int row)
+      : bias_(args, seq, head, row) {
     if constexpr (kAlibi) {
       row += static_cast<int>(ptx::kept_thread_index() % 32 / 4);
       const long long first = seq.batch * args.logits.slopes_of_batch + head * kHeads;
@@ -92,6 +95,10 @@ class ExponentLogits {
       } else {
         around(scores, after, factor);
       }
+    }
+    if constexpr (kBias) {
+      const float factor = kAlibi ? 1.f : (kSoftcap ? args.logits.softcap : args.scale_log2);
+      bias_.add(args, scores, key, factor);
     }
   }
 
@@ -131,6 +138,7 @@ class ExponentLogits {
   static constexpr float kLog2E = 1.4426950408889634f;
   static constexpr int kSlopes = kQueryRows > 8 ? 2 : 1;  // else 8 rows further is the same head
 
+  FragmentBias<kBias> bias_;
   float slopes_[kSlopes] = {};
   int diagonal_ = 0;  // the key beside the thread's first row
 };

@@ -5,6 +5,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/schedule/seqlen_info.h"
 #include "kernels/tile/product.cuh"
+#include "kernels/variant/bias.cuh"
 #include "kernels/variant/dropout_args.h"
 #include "kernels/variant/user_text.cuh"
 
@@ -151,19 +152,8 @@ class LogitTransform {
 
   DFA_DEVICE float biased(const BiasArgs& bias, float value, int query, int key) const {
     const float more =
-        element(bias.values, bias.type, bias_ + query * bias.strides.row + key * bias.key);
+        bias_value(bias.values, bias.type, bias_ + query * bias.strides.row + key * bias.key);
     return more < kBiasHides ? -ptx::infinity() : value + more;
-  }
-  static DFA_DEVICE float element(const void* values, DType type, long long at) {
-    if (type == DType::fp32) return static_cast<const float*>(values)[at];
-    const unsigned bits = static_cast<const unsigned short*>(values)[at];
-    float low, high;
-    if (type == DType::fp16) {
-      ptx::unpack<DType::fp16>(bits, low, high);
-    } else {
-      ptx::unpack<DType::bf16>(bits, low, high);
-    }
-    return low;
   }
 
   // Visits a lane's values in the fragments of a product, with their places among the warp's.

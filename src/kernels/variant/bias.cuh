@@ -1,0 +1,132 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/either.h"
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/schedule/seqlen_info.h"
+
+// What is added to logits, as kernels read it.
+namespace dfa {
+
+DFA_DEVICE float bias_value(const void* values, DType type, long long at) {
+  if (type == DType::fp32) return static_cast<const float*>(values)[at];
+  const unsigned bits = static_cast<const unsigned short*>(values)[at];
+  float low, high;
+  if (type == DType::fp16) {
+    ptx::unpack<DType::fp16>(bits, low, high);
+  } else {
+    ptx::unpack<DType::bf16>(bits, low, high);
+  }
+  return low;
+}
+
+// The bias of a thread's two rows (i and i + 8 of its warp's 16) of one work tile of Hopper's
+// kernels. Two keys side by side are read at once where they are aligned to that. Rows and keys
+// behind the last read the last one's, and masks hide what becomes of those keys.
+template <bool kBias>
+class FragmentBias {
+ public:
+  // `row` is the warp's first.
+  template <bool kVarlen>
+  DFA_DEVICE FragmentBias(const KernelArgs& args, const SeqlenInfo<kVarlen>& seq, int head,
+                          int row) {
+    if constexpr (kBias) {
+      const BiasArgs& bias = args.logits.bias;
+      // The bias has no more than the longest sequence as the problem has it.
+      const int queries = seq.sq(args), keys = seq.sk(args), bytes = bytes_of(bias.type);
+      const int last = (queries < args.sq ? queries : args.sq) - 1;
+      row += static_cast<int>(ptx::kept_thread_index() % 32 / 4);
+      const char* of_head = static_cast<const char*>(bias.values) +
+                            bytes * (seq.batch * bias.strides.batch + head * bias.strides.head);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = row + half * 8;
+        rows_[half] = of_head + bytes * ((query < last ? query : last) * bias.strides.row);
+      }
+      keys_ = keys < args.sk ? keys : args.sk;
+      const auto begins = reinterpret_cast<unsigned long long>(of_head);
+      paired_ = bias.key == 1 && bias.strides.row % 2 == 0 && begins % (2 * bytes) == 0;
+    }
+  }
+
+  // Scores become factor * score and, in exponents of 2, the bias more. `key` is the first score's
+  // of the warp, an even number.
+  template <int kKeys>
+  DFA_DEVICE void add(const KernelArgs& args, float (&scores)[kKeys][4], int key,
+                      float factor) const {
+    if constexpr (kBias) {
+      const BiasArgs& bias = args.logits.bias;
+      const bool whole = key + kKeys * 8 <= keys_;
+      key += static_cast<int>(ptx::kept_thread_index() % 4) * 2;
+      if (!paired_ || !whole) {
+        add_each(bias, scores, key, factor);
+      } else if (bias.type == DType::bf16) {
+        add_pairs<DType::bf16>(scores, key, factor);
+      } else if (bias.type == DType::fp16) {
+        add_pairs<DType::fp16>(scores, key, factor);
+      } else {
+        add_pairs<DType::fp32>(scores, key, factor);
+      }
+    }
+  }
+
+ private:
+  static constexpr float kLog2E = 1.4426950408889634f;
+
+  static DFA_DEVICE float sum(float score, float factor, float more) {
+    return more < kBiasHides ? -ptx::infinity() : fmaf(more, kLog2E, score * factor);
+  }
+
+  // A key, where this score is there: left to itself the compiler reads all biases at once and
+  // spills. Keys are below 2^28 (validate_lengths), what they are compared with never is.
+  static DFA_DEVICE int wait_for(float score, int key) {
+    const unsigned never = __float_as_uint(score) | 1u << 30, at = static_cast<unsigned>(key);
+    return static_cast<int>(at < never ? at : never);
+  }
+
+  template <DType kType, int kKeys>
+  DFA_DEVICE void add_pairs(float (&scores)[kKeys][4], int key, float factor) const {
+    constexpr int kAtOnce = 16 / bytes_of(kType);
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+      if (n >= kAtOnce) key = wait_for(scores[n - kAtOnce][3], key);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const char* pair = rows_[half] + bytes_of(kType) * static_cast<long long>(key);
+        float low, high;
+        if constexpr (kType == DType::fp32) {
+          const float2 two = reinterpret_cast<const float2*>(pair)[n * 4];
+          low = two.x, high = two.y;
+        } else {
+          ptx::unpack<kType>(reinterpret_cast<const unsigned*>(pair)[n * 4], low, high);
+        }
+        float* two = scores[n] + 2 * half;
+        two[0] = sum(two[0], factor, low);
+        two[1] = sum(two[1], factor, high);
+      }
+    }
+  }
+
+  template <int kKeys>
+  DFA_DEVICE void add_each(const BiasArgs& bias, float (&scores)[kKeys][4], int key,
+                           float factor) const {
+    constexpr int kAtOnce = 2;
+    const int last = keys_ - 1;
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+      if (n >= kAtOnce) key = wait_for(scores[n - kAtOnce][3], key);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = key + n * 8 + i % 2;
+        const float more = bias_value(rows_[i / 2], bias.type, (at < last ? at : last) * bias.key);
+        scores[n][i] = sum(scores[n][i], factor, more);
+      }
+    }
+  }
+
+  const char* rows_[2] = {};
+  int keys_ = 0;
+  bool paired_ = false;
+};
+
+}  // namespace dfa
