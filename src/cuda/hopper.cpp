@@ -23,7 +23,12 @@ class HopperForward final : public Launcher<ForwardArgs> {
         device_(device),
         sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
-    if (c.counted_tiles() || is_e4m3(c)) {
+    if (c.counted_tiles() && e4m3_) {
+      lists_ = loaded_launch(device, launches[0]);
+      lists_->shape.overlaps_previous = true;
+      launches.erase(launches.begin());
+    }
+    if (c.counted_tiles() || e4m3_) {
       before_ = loaded_launch(device, launches[0]);
       before_->shape.overlaps_previous = true;
       launches.erase(launches.begin());
@@ -45,8 +50,10 @@ class HopperForward final : public Launcher<ForwardArgs> {
     const gpu::Scope scope(device_);  // one for all calls
     const auto blocks = static_cast<int>(shape.grid.x);
     if (e4m3_) {
+      const Sm90E4m3Args all = args_.e4m3_with(args, blocks);
+      if (lists_) gpu::launch(lists_->kernel, lists_->shape, stream, all.args);
       gpu::launch(before_->kernel, before_->shape, stream, args_.pack_values(args));
-      gpu::launch(kernel_, shape, stream, args_.e4m3_with(args, blocks));
+      gpu::launch(kernel_, shape, stream, all);
       return;
     }
     if (paged_) {
@@ -92,6 +99,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   unsigned cluster_ = 1;
+  std::optional<LoadedLaunch> lists_;   // of packed sequences in e4m3, before that of v
   std::optional<LoadedLaunch> before_;  // of packed sequences, of v in e4m3, of lists of blocks
   std::optional<LoadedLaunch> join_;    // of shares of the keys
 };

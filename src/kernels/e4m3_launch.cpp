@@ -3,15 +3,12 @@
 
 // Hopper's forward in e4m3: v is transposed into the workspace, then attention.
 namespace dfa {
-namespace {
 
 using namespace launch_parts;
 
-std::int64_t key_tiles_of_head(const Problem& p, const ForwardConfig& c) {
-  return tiles_of(p.sk, c.block_k);
+std::int64_t value_tiles_of_head(const Problem& p, const ForwardConfig& c) {
+  return p.packed() ? most_tiles(p, p.total_k, c.block_k) : tiles_of(p.sk, c.block_k);
 }
-
-}  // namespace
 
 namespace launch_parts {
 
@@ -20,7 +17,7 @@ std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardC
   return {{.name = "pack v",
            .source = "kernels/forward/pack_values.cuh",
            .entry = "dfa::pack_values<" + config + ">",
-           .grid = grid(key_tiles_of_head(p, c) * p.b * p.hk),
+           .grid = grid(value_tiles_of_head(p, c) * p.batches() * p.hk),
            .threads = kPackThreads,
            .smem_bytes = count(c.block_k * packed_pitch(c.value_dim))},
           {.name = "forward",
@@ -33,7 +30,8 @@ std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardC
 }
 
 std::size_t e4m3_forward_bytes(const Problem& p, const ForwardConfig& c) {
-  return static_cast<std::size_t>(key_tiles_of_head(p, c) * c.block_k * c.value_dim * p.b * p.hk);
+  return static_cast<std::size_t>(value_tiles_of_head(p, c) * c.block_k * c.value_dim *
+                                  p.batches() * p.hk);
 }
 
 }  // namespace launch_parts
@@ -41,12 +39,15 @@ std::size_t e4m3_forward_bytes(const Problem& p, const ForwardConfig& c) {
 PackValuesArgs pack_values_args(const Problem& p, const ForwardConfig& c,
                                 const ForwardArgs& pointers) {
   return {.from = pointers.v,
-          .to = pointers.workspace,
+          .to = static_cast<char*>(pointers.workspace) + value_tiles_at(p, c),
           .strides = strides_of(p.v()),
           .heads = static_cast<int>(p.hk),
-          .keys = static_cast<int>(p.sk),
+          .keys = static_cast<int>(p.packed() ? p.total_k : p.sk),
           .columns = static_cast<int>(p.dv),
-          .tiles = static_cast<int>(key_tiles_of_head(p, c))};
+          .tiles = static_cast<int>(value_tiles_of_head(p, c)),
+          .sequences = p.packed() ? static_cast<int>(p.b) : 0,
+          .cu_seqlens_k = pointers.sequences.cu_seqlens_k,
+          .seqused_k = pointers.sequences.seqused_k};
 }
 
 }  // namespace dfa

@@ -276,7 +276,11 @@ std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
-  if (is_e4m3(c)) return e4m3_forward_launches(p, c);
+  if (is_e4m3(c)) {
+    std::vector<KernelLaunch> launches = e4m3_forward_launches(p, c);
+    if (c.varlen) launches.insert(launches.begin(), tiles_launch(p));
+    return launches;
+  }
   if (c.split_kv) return split_kv_launches(p, c);
   std::vector<KernelLaunch> launches;
   if (c.varlen) launches.push_back(tiles_launch(p));
@@ -403,7 +407,7 @@ TileGrid forward_tile_grid(const Problem& p, const ForwardConfig& c, int blocks)
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_bytes(p);
-  if (is_e4m3(c)) return e4m3_forward_bytes(p, c);
+  if (is_e4m3(c)) return value_tiles_at(p, c) + e4m3_forward_bytes(p, c);
   if (c.split_kv) return split_kv_bytes(p, c);
   if (c.varlen) return list_bytes(p, c);
   if (takes_block_order(c)) {
@@ -413,6 +417,8 @@ std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   const SplitPartials partials = split_partials(p, c);
   return sizeof(float) * static_cast<std::size_t>(partials.output_floats + partials.lse_floats);
 }
+
+std::size_t value_tiles_at(const Problem& p, const ForwardConfig& c) { return list_bytes(p, c); }
 
 SplitKv split_kv(const Problem& p, const ForwardConfig& c) {
   return {static_cast<int>(all_work_tiles(p, c)), c.num_splits};

@@ -83,7 +83,12 @@ std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfi
 // What fp32x3_planes does with q, k and v, and where in the workspace.
 Fp32x3PlanesArgs fp32x3_planes_args(const Problem& problem, const ForwardArgs& pointers);
 
-// What pack_values does with v, whose result is all of the workspace.
+// Of Hopper's forward in e4m3: where pack_values leaves v in the workspace, in bytes, and how many
+// tiles of keys it leaves of a head, of packed sequences of all of them.
+std::size_t value_tiles_at(const Problem& problem, const ForwardConfig& config);
+std::int64_t value_tiles_of_head(const Problem& problem, const ForwardConfig& config);
+
+// What pack_values does with v.
 PackValuesArgs pack_values_args(const Problem& problem, const ForwardConfig& config,
                                 const ForwardArgs& pointers);
 

@@ -83,7 +83,7 @@ KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
     packed.most_k_tiles = static_cast<int>(most_tiles(p, p.total_k, packed.k_tile_rows));
   }
   packed.gap_slices = gap_slices(p);
-  packed.element_bytes = bytes_of(p.dtype);
+  packed.element_bytes = bytes_of(p.o_dtype());
   packed.padded_rows = static_cast<int>(padded_rows(p));
   if (!p.paged()) return args;
   args.paged.page = static_cast<int>(p.page);

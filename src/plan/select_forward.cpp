@@ -312,7 +312,7 @@ template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
   const bool e4m3 = p.dtype == DType::e4m3;
   if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
-  if (e4m3 && p.packed()) return;
+  if (e4m3 && p.packed() && !(kTakesE4m3Sequences && !p.paged())) return;
   if (limits.highest != Target::cuda_sm90) return;
   if (std::max(p.d, p.dv) > kMostColumns) {
     visit(sliced_config_of(p));

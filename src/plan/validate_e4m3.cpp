@@ -19,7 +19,12 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
   return all({
       require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
       require(p.dtype == DType::e4m3, "element=e4m3 but the problem is ", name_of(p.dtype)),
-      require(!p.packed() && !c.varlen && !c.paged, "cuda_sm90 in e4m3 takes no packed sequences"),
+      require(kTakesE4m3Sequences || (!p.packed() && !c.varlen),
+              "cuda_sm90 in e4m3 takes no packed sequences"),
+      require(!p.paged() && !c.paged, "cuda_sm90 in e4m3 takes no keys in pages"),
+      validate_varlen(c.varlen, p),
+      require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1),
+              "varlen=true takes cluster=1 and pack_gqa=1"),
       require(p.descale_rows == 0,
               "cuda_sm90 in e4m3 takes factors of whole sequences, no "
               "descale_rows; take backend cpu"),

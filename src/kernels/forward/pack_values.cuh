@@ -1,7 +1,9 @@
 #pragma once
 
 #include "kernels/forward/sm90_e4m3_args.h"
+#include "kernels/forward/value_tiles.h"
 #include "kernels/ptx/order.cuh"
+#include "kernels/schedule/sequence_rows.h"
 
 // v in e4m3 with keys side by side, as tensor cores take it: their products transpose no operand of
 // 8 bits. A thread block for a tile of keys of a head.
@@ -23,12 +25,33 @@ struct PackValues {
     return make_uint4(words[0], words[1], words[2], words[3]);
   }
 
-  static DFA_DEVICE void load(const PackValuesArgs& a, char* keys, const char* head, int first) {
+  // Keys of a tile: those of its head or sequence from `first` on, of `keys` in all.
+  struct Source {
+    const char* head;
+    int first, keys;
+  };
+  static DFA_DEVICE Source source_of(const PackValuesArgs& a, int tile, int head) {
+    const char* const from = static_cast<const char*>(a.from) + head / a.heads * a.strides.batch +
+                             head % a.heads * a.strides.head;
+    if constexpr (!kConfig.varlen) return {from, tile * kKeys, a.keys};
+    // The last sequence that does not begin behind this tile.
+    int batch = 0;
+    for (int end = a.sequences; end - batch > 1;) {
+      const int middle = (batch + end) / 2;
+      const int begin = sequence_begin(a.cu_seqlens_k, middle, a.keys);
+      (first_value_tile(begin, middle, kKeys) <= tile ? batch : end) = middle;
+    }
+    const int begin = sequence_begin(a.cu_seqlens_k, batch, a.keys);
+    return {from + begin * a.strides.row, (tile - first_value_tile(begin, batch, kKeys)) * kKeys,
+            sequence_rows(a.cu_seqlens_k, a.seqused_k, batch, a.keys)};
+  }
+
+  static DFA_DEVICE void load(const PackValuesArgs& a, char* keys, const Source& source) {
     constexpr int kChunks = kColumns / kChunk;
     for (int i = static_cast<int>(threadIdx.x); i < kKeys * kChunks; i += kPackThreads) {
       const int key = i / kChunks, column = i % kChunks * kChunk;
-      const bool there = first + key < a.keys && column < a.columns;
-      const char* from = head + (first + key) * a.strides.row + column;
+      const bool there = source.first + key < source.keys && column < a.columns;
+      const char* from = source.head + (source.first + key) * a.strides.row + column;
       *reinterpret_cast<uint4*>(keys + key * kPitch + column) =
           there ? chunk_of(from, a.columns - column) : make_uint4(0, 0, 0, 0);
     }
@@ -63,9 +86,11 @@ __global__ void __launch_bounds__(kPackThreads)
   ptx::griddepcontrol_wait();
   const int tile = static_cast<int>(blockIdx.x) % a.tiles;
   const int head = static_cast<int>(blockIdx.x) / a.tiles;  // of all batches
-  const char* from = static_cast<const char*>(a.from) + head / a.heads * a.strides.batch +
-                     head % a.heads * a.strides.head;
-  Pack::load(a, smem, from, tile * Pack::kKeys);
+  const auto source = Pack::source_of(a, tile, head);
+  if constexpr (kConfig.varlen) {
+    if (source.first < 0 || source.first >= source.keys) return;
+  }
+  Pack::load(a, smem, source);
   __syncthreads();
   char* to = static_cast<char*>(a.to) +
              static_cast<long long>(blockIdx.x) * (Pack::kKeys * Pack::kColumns);

@@ -12,12 +12,16 @@ struct Sm90E4m3Args : Sm90ForwardArgs {
 };
 
 // pack_values: v in e4m3, transposed, [b, hk, tiles of block_k keys, value_dim, block_k]. Keys and
-// columns that there are none of are zeros.
+// columns that there are none of are zeros. Of packed sequences [hk, tiles, …], where each has
+// tiles of its own (first_value_tile); a tile that no sequence has keys in stays as it was.
 struct PackValuesArgs {
   const void* from;
   void* to;
   KernelStrides strides;  // of v
   int heads, keys, columns, tiles;
+  int sequences;  // packed ones, with their begins and lengths
+  const int* cu_seqlens_k;
+  const int* seqused_k;  // or null
 };
 inline constexpr int kPackThreads = 256;
 // Of a key in shared memory, bytes: rows begin in different banks.

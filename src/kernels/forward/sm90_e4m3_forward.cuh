@@ -30,8 +30,7 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
   static constexpr int kWeighed = kKeys / kParts;
   using Weights = unsigned[kSteps][4];
   using Part = float[kPart][4];
-  static_assert(kConfig.q_stages == 2 && !kConfig.varlen && !Base::kSplitKv && Logits::kPlain &&
-                !kConfig.sink);
+  static_assert(kConfig.q_stages == 2 && !Base::kSplitKv && Logits::kPlain && !kConfig.sink);
   static_assert(kValues % kParts == 0 && kKeys % kParts == 0);
 
   static DFA_DEVICE void multiply_scores(Scores& scores, unsigned q, unsigned k) {

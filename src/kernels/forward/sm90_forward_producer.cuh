@@ -2,6 +2,7 @@
 
 #include "kernels/forward/sm90_args.h"
 #include "kernels/forward/sm90_forward_block.cuh"
+#include "kernels/forward/value_tiles.h"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
@@ -99,11 +100,11 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
 
   // Of a pair each block copies every other panel for both, the first of k and the second of v or
   // the others.
-  template <int kColumns, int kRows = kBlockK>
+  template <int kColumns, int kRows = kBlockK, bool kOfSequences = kVarlen>
   static DFA_DEVICE void load_panels(const TensorMap& map, const WorkTile& work, int row,
                                      Ring& ring, unsigned half) {
     constexpr int kPanels = panels(kElement, kColumns);
-    const int batch = work.seq.k_box_batch();
+    const int batch = kOfSequences == kVarlen ? work.seq.k_box_batch() : 0;
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), kPanels * panel_bytes(kRows));
 #pragma unroll
@@ -112,9 +113,9 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
       const int column = panel * panel_columns(kElement);
       if constexpr (kPaired) {
         if (panel % 2 != static_cast<int>(half)) continue;
-        ptx::load_box_of_pair<kVarlen>(to, map, ring.full(), column, row, work.kv_head, batch);
+        ptx::load_box_of_pair<kOfSequences>(to, map, ring.full(), column, row, work.kv_head, batch);
       } else {
-        ptx::load_box<kVarlen>(to, map, ring.full(), column, row, work.kv_head, batch);
+        ptx::load_box<kOfSequences>(to, map, ring.full(), column, row, work.kv_head, batch);
       }
     }
     ring.next();
@@ -147,7 +148,10 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
                                   Rings& rings) {
       const unsigned half = kPaired ? 1 - ptx::cluster_rank() % 2 : 0;
       if constexpr (kElement == DType::e4m3) {  // of v as pack_values leaves it
-        load_panels<kBlockK, kConfig.value_dim>(a.v, work, tile * kConfig.value_dim, rings.v, half);
+        int at = tile;
+        if constexpr (kVarlen) at += first_value_tile(work.seq.k_begin, work.seq.batch, kBlockK);
+        load_panels<kBlockK, kConfig.value_dim, false>(a.v, work, at * kConfig.value_dim, rings.v,
+                                                       half);
       } else {
         load_panels<kConfig.value_dim>(a.v, work, work.seq.k_box_row(a.args, tile * kBlockK),
                                        rings.v, half);

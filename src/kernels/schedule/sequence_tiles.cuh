@@ -4,6 +4,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/order.cuh"
+#include "kernels/schedule/sequence_rows.h"
 #include "kernels/schedule/sequence_tiles.h"
 
 // Before a kernel of packed sequences: the tiles of all of them, longest sequences first, so that
@@ -24,17 +25,12 @@ template <bool kPaged>
 struct SequenceTiles {
   static constexpr int kClasses = kLengthClasses;
 
-  static DFA_DEVICE int cut(int value, int most) {
-    return value < 0 ? 0 : (value > most ? most : value);
-  }
-
+  static DFA_DEVICE int cut(int value, int most) { return cut_rows(value, most); }
   static DFA_DEVICE int begin(const int* cu_seqlens, int i, int total) {
-    return cut(cu_seqlens[i], total);
+    return sequence_begin(cu_seqlens, i, total);
   }
   static DFA_DEVICE int rows(const int* cu_seqlens, const int* used, int i, int total) {
-    const int first = begin(cu_seqlens, i, total);
-    const int all = used != nullptr ? used[i] : cu_seqlens[i + 1] - first;
-    return cut(all, total - first);
+    return sequence_rows(cu_seqlens, used, i, total);
   }
 
   // Of q, where dense ones of paged problems have no cu_seqlens.
