@@ -312,7 +312,7 @@ template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
   const bool e4m3 = p.dtype == DType::e4m3;
   if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
-  if (e4m3 && p.packed() && !(kTakesE4m3Sequences && !p.paged())) return;
+  if (e4m3 && p.paged()) return;
   if (limits.highest != Target::cuda_sm90) return;
   if (std::max(p.d, p.dv) > kMostColumns) {
     visit(sliced_config_of(p));
@@ -323,16 +323,8 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   }
 }
 
-// Plans take what a card has run; what none has is there for configurations that name it.
-constexpr bool kHopperDropoutHasRunOnGpu = true;
-constexpr bool kHopperBiasHasRunOnGpu = true;
-bool takes_sm90_unnamed(const Problem& p) {
-  return (p.dropout == 0 || kHopperDropoutHasRunOnGpu) && (!p.bias || kHopperBiasHasRunOnGpu);
-}
-
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
-  if (!takes_sm90_unnamed(p)) return first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
     if (validate_hopper(config, p, limits)) first = config;
     return !first;
@@ -376,8 +368,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
-  std::vector<ForwardConfig> legal;
-  if (takes_sm90_unnamed(problem)) legal = sm90_candidates(problem, limits);
+  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -427,10 +418,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) {
-    if (takes_sm90_unnamed(problem)) return Verdict::yes();
-    return Verdict::no("cuda_sm90 has dropout and biases on no card yet; target=cuda_sm90 names them");
-  }
+  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =

@@ -19,8 +19,6 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
   return all({
       require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
       require(p.dtype == DType::e4m3, "element=e4m3 but the problem is ", name_of(p.dtype)),
-      require(kTakesE4m3Sequences || (!p.packed() && !c.varlen),
-              "cuda_sm90 in e4m3 takes no packed sequences"),
       require(!p.paged() && !c.paged, "cuda_sm90 in e4m3 takes no keys in pages"),
       validate_varlen(c.varlen, p),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1),
@@ -37,10 +35,10 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
       validate_blocks_said(c.blocks, p),
       validate_dropout_said(c.dropout, p),
       validate_lengths(p),
-      validate_sm90_map("q", p.q(), p.b, p.hq, p.sq, kStep),
-      validate_sm90_map("k", p.k(), p.b, p.hk, p.sk, kStep),
-      validate_sm90_map("v", p.v(), p.b, p.hk, p.sk, kStep),
-      validate_sm90_map("o", p.o(), p.b, p.hq, p.sq, kOutputStep),
+      validate_sm90_map("q", p.q(), p.batches(), p.hq, p.q_rows(), kStep),
+      validate_sm90_map("k", p.k(), p.batches(), p.hk, p.k_rows(), kStep),
+      validate_sm90_map("v", p.v(), p.batches(), p.hk, p.k_rows(), kStep),
+      validate_sm90_map("o", p.o(), p.batches(), p.hq, p.q_rows(), kOutputStep),
   });
 }
 

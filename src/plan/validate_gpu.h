@@ -25,9 +25,7 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
-// Hopper's in e4m3. No card has run its kernel of packed sequences yet: they are refused until
-// then.
-inline constexpr bool kTakesE4m3Sequences = true;
+// Hopper's in e4m3.
 Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 
 // Of cuda_sm80: kernels of a cache in e4m3 beside q of another type are of such problems, and such

@@ -1,5 +1,5 @@
 // Hopper's forward in e4m3 over packed sequences on a processor, held against fp64. Rows that are
-// of no sequence are NaN. The gate of the planner (kTakesE4m3Sequences) is not asked.
+// of no sequence are NaN.
 #include "emulated/hopper_e4m3.h"
 // and then:
 #include "kernels/schedule/sequence_tiles.cuh"

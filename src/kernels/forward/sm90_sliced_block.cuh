@@ -28,6 +28,7 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
   using Seqlen = SeqlenInfo<kVarlen>;
   using Order = TileOrder<kVarlen>;
   using Logits = ExponentLogits<kConfig>;
+  using Dropout = DropoutOf<kConfig>;
 
   static constexpr int kPieceColumns = kConfig.piece_columns();
   static constexpr int kPieceBytes = panels(kPieceColumns) * panel_bytes(kBlockK);
