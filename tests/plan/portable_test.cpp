@@ -372,7 +372,7 @@ TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
     const Problem p = problem_of(line);
     return validate_config(select_forward(p, limits), p, limits).reason;
   };
-  EXPECT_NE(reason("fwd e4m3 h1 d64 lens(64,64)").find("e4m3"), std::string::npos);
+  EXPECT_NE(reason("fwd e4m3 h1 d64 lens(64,64) page(16)").find("e4m3"), std::string::npos);
   EXPECT_EQ(reason("fwd tf32 h1 s64 d64"), "");
   EXPECT_NE(reason("fwd bf16 h2 s64 d64 strides_k(8192,4096,68)").find("strides of k"),
             std::string::npos);

@@ -35,17 +35,13 @@ TEST(Sm90Legality, HopperAloneRunsItAndEveryWideHalfPrecisionProblemTakesIt) {
 }
 
 // Until a card has run them no plan takes them unnamed; a draw fills whole tiles of one head.
-TEST(Sm90Legality, DropoutIsThereForConfigurationsThatNameIt) {
+TEST(Sm90Legality, DropoutInTheForward) {
   const std::string dims = "fwd bf16 causal b4 hq16 hk4 s4096 d";
   for (const char* d : {"64", "128", "256"}) {
     const Problem p = parse_problem(dims + d + " dropout(0.1,3)");
-    EXPECT_EQ(select_forward(p, kHopper).target, Target::cuda_sm80);
-    for (const ForwardConfig& c : forward_candidates(p, kHopper)) {
-      EXPECT_EQ(c.target, Target::cuda_sm80);
-    }
-    EXPECT_NE(sm90_fits(p, kHopper).reason.find("no card yet"), std::string::npos);
-    const ForwardConfig named = gpu_forward_base("target=cuda_sm90", p, kHopper);
+    const ForwardConfig named = select_forward(p, kHopper);
     ASSERT_EQ(named.target, Target::cuda_sm90);
+    EXPECT_TRUE(sm90_fits(p, kHopper));
     EXPECT_TRUE(named.dropout && validate_config(named, p, kHopper));
     EXPECT_EQ(parse_config(to_text(named), ForwardConfig{}), named);
     const auto refused = [&](auto change, const char* why) {
@@ -67,6 +63,8 @@ TEST(Sm90Legality, DropoutIsThereForConfigurationsThatNameIt) {
   };
   EXPECT_TRUE(fits("h4 lens(640,90) d128"));
   EXPECT_FALSE(fits("h4 lens(640,90) d256"));  // registers spill
+  const Problem halves = parse_problem("fwd fp16 h4 s640 d256 dropout(0.1,3)");
+  EXPECT_EQ(select_forward(halves, kHopper).target, Target::cuda_sm80);
   const Problem few = parse_problem("fwd bf16 causal b1 hq8 hk1 sq8 sk4096 d128 dropout(0.1,3)");
   EXPECT_EQ(gpu_forward_base("target=cuda_sm90", few, kHopper).pack_gqa, 1);
 }
@@ -111,8 +109,11 @@ TEST(Sm90Legality, LogitsAreThoseOfTheProblem) {
   EXPECT_EQ(validate_config(wide, capped, kHopper).reason, "");
   EXPECT_EQ(select_backward(capped, kHopper).target, Target::cuda_sm90);
   const Problem biased = parse_problem(to_line(plain) + " bias(1,h)");
-  EXPECT_NE(select_forward(biased, kHopper).target, Target::cuda_sm90);
-  EXPECT_FALSE(sm90_fits(biased, kHopper));
+  EXPECT_EQ(select_forward(biased, kHopper).target, Target::cuda_sm90);
+  EXPECT_TRUE(sm90_fits(biased, kHopper));
+  const Problem wide_bias = parse_problem("fwd bf16 causal h4 s512 d256 bias(1,h)");
+  EXPECT_EQ(select_forward(wide_bias, kHopper).target, Target::cuda_sm80);
+  EXPECT_FALSE(sm90_fits(wide_bias, kHopper));
 }
 
 TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJoules) {
