@@ -25,8 +25,8 @@ void multiply_shared(float (&d)[kFragments][4], unsigned long long a, unsigned l
 template <DType kElement, int kFragments>
 void multiply_shared_columns(float (&d)[kFragments][4], unsigned long long a,
                              unsigned long long b) {
-  emulated::multiply({emulated::Product::Operands::shared_columns, kElement, true, kFragments, a, b},
-                     d, nullptr);
+  emulated::multiply(
+      {emulated::Product::Operands::shared_columns, kElement, true, kFragments, a, b}, d, nullptr);
 }
 
 template <DType kElement, int kKeep, int kFragments>
