@@ -409,7 +409,6 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({
       validate_varlen(c.varlen, p),
-      require(p.dropout == 0, "cuda_sm90 has no dropout in its backward; cuda_sm80 has"),
       require(!p.bias, "cuda_sm90's backward adds no bias to logits; that of cuda_sm80 does"),
       require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
@@ -458,6 +457,7 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  if (p.dropout > 0) return Verdict::no("cuda_sm90 has no dropout in its backward; cuda_sm80 has");
   if (c.sliced()) return validate_slices(c, p, limits);
   return all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_dims(c, p),
               validate_shape(c), validate_lists(c, p), validate_dq(c, p), validate_pairs(c),

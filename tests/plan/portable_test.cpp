@@ -187,10 +187,14 @@ TEST(GpuLegality, HopperHasKernelsForHeadsAbove256) {
     EXPECT_EQ(targets(std::string("fwdbwd bf16 d512 ") + rest), kForward) << rest;
   }
   for (const char* line :
-       {"fwdbwd fp32 h2 s100 d512", "fwd bf16 hq2 hk1 d512 lens(9,3) lens_k(70,9) page(16)",
-        "fwdbwd bf16 h2 s128 d512 dv256", "fwdbwd bf16 h2 s128 d512 score_mod(2*score)"}) {
+       {"fwdbwd fp32 h2 s100 d512", "fwd bf16 h2 s100 d512 bias(1,h)",
+        "fwd bf16 hq2 hk1 d512 lens(9,3) lens_k(70,9) page(16)", "fwdbwd bf16 h2 s128 d512 dv256",
+        "fwdbwd bf16 h2 s128 d512 score_mod(2*score)"}) {
     EXPECT_EQ(targets(line).first, kNone.first) << line;
   }
+  const Problem dropping = parse_problem("fwdbwd bf16 h2 s100 d512 dropout(0.1,3)");
+  EXPECT_FALSE(validate_config(select_forward(dropping, hopper), dropping, hopper));
+  EXPECT_FALSE(validate_config(select_backward(dropping, hopper), dropping, hopper));
 }
 
 TEST(GpuLegality, CandidatesAreLegalAndTheirTextParsesBack) {
