@@ -8,9 +8,10 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_work_tile.cuh"
-#include "kernels/schedule/pipeline.cuh"
 #include "kernels/schedule/query_work_tile.cuh"
+#include "kernels/schedule/streamed_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/left_operand.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
 #include "spec/backward_config.h"
@@ -59,10 +60,10 @@ struct Sm90SlicedBackward {
   static constexpr int kBarriersAt = kRowsAt + 2 * 2 * 2 * kRowBytes;
   static_assert(kBarriersAt + 16 * (1 + 2 * kStages) == kConfig.sm90_sliced_smem_bytes(kOfValues));
 
-  using Ring = Pipeline<kStages, 4>;
+  using Ring = StreamedRing<kStages>;
   static DFA_DEVICE Ring ring_of(unsigned smem, int group) {
-    return {smem + kRingsAt + group * kStages * kPanelBytes,
-            smem + kBarriersAt + 16 * (1 + group * kStages), kPanelBytes};
+    return {{smem + kRingsAt + group * kStages * kPanelBytes,
+             smem + kBarriersAt + 16 * (1 + group * kStages), kPanelBytes}};
   }
   static DFA_DEVICE unsigned owned_full(unsigned smem) { return smem + kBarriersAt; }
   static DFA_DEVICE unsigned shared_by(unsigned smem, int group) {
@@ -207,27 +208,6 @@ struct Sm90SlicedBackward {
   // Named barriers: what both left is there; a warpgroup's has been read by the other.
   static constexpr unsigned kShared = 1, kRead = 2, kBoth = 2 * kGroupThreads;
 
-  // The compiler is not to know where in the ring the next panel is: it would hold the descriptors
-  // of all places.
-  static DFA_DEVICE unsigned take(Ring& ring) {
-    ptx::forget(ring.stage);
-    ring.wait_full();
-    const unsigned panel = ring.tile();
-    ring.next();
-    return panel;
-  }
-  template <int kBefore>
-  static DFA_DEVICE void give_back(Ring ring) {
-    ring.stage += kStages - kBefore;
-    if (ring.stage >= kStages) ring.stage -= kStages;
-    ring.release(static_cast<unsigned>(lane()));
-  }
-  // All products but the last panel's are done.
-  static DFA_DEVICE void settle(const Ring& ring) {
-    ptx::wait_products<1>();
-    give_back<2>(ring);
-  }
-
   // Scores, or dp, of a panel of 64 columns.
   template <int kKeep>
   static DFA_DEVICE void multiply_panel(Scores& scores, unsigned owned, unsigned walked) {
@@ -248,50 +228,29 @@ struct Sm90SlicedBackward {
                                         const Beside& beside) {
     ptx::forget(owned);
     ptx::pin(scores);
-    multiply_panel<0>(scores, owned, take(ring));
-    if constexpr (!kFirst) settle(ring);
+    multiply_panel<0>(scores, owned, ring.take());
+    if constexpr (!kFirst) ring.give_back_done();
     beside(0);
 #pragma unroll
     for (int panel = 1; panel < kCount; ++panel) {
-      multiply_panel<1>(scores, owned + panel * kPanelBytes, take(ring));
-      settle(ring);
+      multiply_panel<1>(scores, owned + panel * kPanelBytes, ring.take());
+      ring.give_back_done();
       beside(panel);
     }
   }
 
-  // A warpgroup's own operand, from registers, or the other's, from shared memory, times its half
-  // of the tile.
-  template <bool kFirst>
-  static DFA_DEVICE void add_own(Sums& sums, const Operand& left, Ring& ring) {
+  // Its half of a tile, times a warpgroup's own operand or the other's. kFirst: nothing is under
+  // way.
+  template <bool kFirst, typename Left>
+  static DFA_DEVICE void add(Sums& sums, const Left& left, Ring& ring) {
 #pragma unroll
     for (int panel = 0; panel < kSumPanels; ++panel) {
-      auto& columns = reinterpret_cast<Scores&>(sums[panel * kFragments]);
-      const Descriptor right = k_in_rows<kTile>(take(ring));
-      ptx::fence_products();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        ptx::multiply_registers<kElement>(columns, left[step], right.moved(row_step(step)).bits());
-      }
-      ptx::commit_products();
-      if (!kFirst || panel > 0) settle(ring);
+      multiply_left<kTile>(reinterpret_cast<Scores&>(sums[panel * kFragments]), left, ring.take());
+      if (!kFirst || panel > 0) ring.give_back_done();
     }
   }
-  static DFA_DEVICE void add_others(Sums& sums, unsigned shared, Ring& ring) {
-    const Descriptor left = k_in_columns(shared);
-#pragma unroll
-    for (int panel = 0; panel < kSumPanels; ++panel) {
-      auto& columns = reinterpret_cast<Scores&>(sums[panel * kFragments]);
-      const Descriptor right = k_in_rows<kTile>(take(ring));
-      ptx::fence_products();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        ptx::multiply_shared_columns<kElement>(columns, left.moved(column_step<kTile>(step)).bits(),
-                                               right.moved(row_step(step)).bits());
-      }
-      ptx::commit_products();
-      settle(ring);
-    }
-  }
+  using OwnOperand = LeftInRegisters<kElement, kSteps>;
+  using OthersOperand = LeftInPanel<kElement>;
 
   static DFA_DEVICE void round(Operand& rounded, const Scores& scores) {
 #pragma unroll
@@ -382,7 +341,7 @@ struct Sm90SlicedBackward {
     if constexpr (kOfValues) {
       ptx::wait_products<0>();
       ptx::pin(p);
-      give_back<1>(ring);
+      ring.template give_back<1>();
       hide(args, p, work, work.of(step, group));
       exp2<0, kFragments>(p, args.scale_log2, lse);
       round(own, p);
@@ -400,7 +359,7 @@ struct Sm90SlicedBackward {
       });
       ptx::wait_products<0>();
       ptx::pin(dp);
-      give_back<1>(ring);
+      ring.template give_back<1>();
       differentiate(dp, p, delta);
       round(own, dp);
     }
@@ -445,18 +404,18 @@ struct Sm90SlicedBackward {
       for (int step = 1; step < steps; ++step) {
         ptx::pin(sums);
         ptx::pin(own);
-        add_own<true>(sums, own, ring);
+        add<true>(sums, OwnOperand{own}, ring);
         ptx::sync_warps(kShared, kBoth);
-        add_others(sums, shared_by(smem, group ^ 1), ring);
+        add<false>(sums, OthersOperand::at(shared_by(smem, group ^ 1)), ring);
         place(step);
         make_operand<false>(args, own, work, step, ring, smem, group, lse, delta);
         ptx::pin(sums);
       }
       ptx::pin(sums);
       ptx::pin(own);
-      add_own<true>(sums, own, ring);
+      add<true>(sums, OwnOperand{own}, ring);
       ptx::sync_warps(kShared, kBoth);
-      add_others(sums, shared_by(smem, group ^ 1), ring);
+      add<false>(sums, OthersOperand::at(shared_by(smem, group ^ 1)), ring);
       ptx::wait_products<0>();
       ptx::pin(sums);
       ptx::pin(own);

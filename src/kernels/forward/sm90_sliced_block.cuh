@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/forward/sm90_forward_block.cuh"
+#include "kernels/schedule/streamed_ring.cuh"
 #include "kernels/tile/panel.h"
 
 namespace dfa {
@@ -47,7 +48,7 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
   static_assert(kNotesAt == kConfig.smem_bytes() && kQStages == 1 && !kConfig.static_max());
 
   using QRing = Pipeline<1, 8>;
-  using Ring = Pipeline<kStages, 4>;
+  using Ring = StreamedRing<kStages>;
   struct Rings {
     unsigned smem;
     QRing q;
@@ -59,8 +60,8 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
       of_group[1].init();
     }
     DFA_DEVICE Ring of(int group) const {
-      return {smem + kQGroupBytes + group * kRingBytes,
-              smem + kBarriersAt + 16 * (1 + group * kStages), kPieceBytes};
+      return {{smem + kQGroupBytes + group * kRingBytes,
+               smem + kBarriersAt + 16 * (1 + group * kStages), kPieceBytes}};
     }
     DFA_DEVICE unsigned weights(int group) const {
       return smem + kWeightsAt + group * kWeightBytes;

@@ -3,6 +3,7 @@
 #include "kernels/forward/sm90_sliced_block.cuh"
 // and then:
 #include "kernels/forward/sm90_forward.cuh"
+#include "kernels/tile/left_operand.cuh"
 
 // Hopper's forward of heads above 256 columns, in fp16 and bf16.
 //
@@ -155,24 +156,6 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
            (group * kGroupThreads + static_cast<int>(ptx::kept_thread_index()) % kGroupThreads) * 8;
   }
 
-  // The compiler is not to know where in the ring the next piece is: it would hold the descriptors
-  // of all places.
-  static DFA_DEVICE unsigned take(Ring& pieces) {
-    ptx::forget(pieces.stage);
-    pieces.wait_full();
-    const unsigned piece = pieces.tile();
-    pieces.next();
-    return piece;
-  }
-  // The piece that was taken so many before the next one.
-  template <int kBefore>
-  static DFA_DEVICE void give_back(Ring pieces) {
-    static_assert(kBefore <= Consumer::kStages);
-    pieces.stage += Consumer::kStages - kBefore;
-    if (pieces.stage >= Consumer::kStages) pieces.stage -= Consumer::kStages;
-    pieces.release(lane());
-  }
-
   // The scores of a tile; its last piece is not yet given back.
   template <int kPieceSteps, int kKeep>
   static DFA_DEVICE void multiply_piece(Scores& scores, unsigned q, unsigned k) {
@@ -191,57 +174,33 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
     constexpr int kLastSteps = kConfig.head_dim / 16 - (kScorePieces - 1) * kSteps;
     ptx::forget(q);  // descriptors are made anew
     ptx::pin(scores);
-    multiply_piece<kSteps, 0>(scores, q, take(pieces));
+    multiply_piece<kSteps, 0>(scores, q, pieces.take());
 #pragma unroll
     for (int piece = 1; piece < kScorePieces; ++piece) {
       constexpr int kWhole = kScorePieces - 1;
       const unsigned left = q + piece * column_step<kGroupRows>(kSteps);
       if (piece < kWhole) {
-        multiply_piece<kSteps, 1>(scores, left, take(pieces));
+        multiply_piece<kSteps, 1>(scores, left, pieces.take());
       } else {
-        multiply_piece<kLastSteps, 1>(scores, left, take(pieces));
+        multiply_piece<kLastSteps, 1>(scores, left, pieces.take());
       }
-      ptx::wait_products<1>();
-      give_back<2>(pieces);
+      pieces.give_back_done();
     }
   }
 
-  // A warpgroup's own weights, from registers, or the other's, from shared memory, times a piece of
-  // v: the first columns of the warpgroup's half, or the rest.
-  template <int kFirst, int kCount, typename Left>
-  static DFA_DEVICE void multiply_values(Output& output, const Left& weights, Ring& pieces) {
-    auto& columns = reinterpret_cast<float(&)[kCount / 8][4]>(output[kFirst / 8]);
-    const Descriptor right = k_in_rows<kBlockK>(take(pieces));
-    ptx::fence_products();
-#pragma unroll
-    for (int step = 0; step < kBlockK / 16; ++step) {
-      weights.multiply(columns, step, right.moved(row_step(step)).bits());
-    }
-    ptx::commit_products();
-  }
+  // Weights times a piece of v: the first columns of the warpgroup's half, or the rest.
   template <typename Left>
   static DFA_DEVICE void multiply_first(Output& output, const Left& weights, Ring& pieces) {
-    multiply_values<0, kPieceColumns>(output, weights, pieces);
+    auto& columns = reinterpret_cast<float(&)[kPieceColumns / 8][4]>(output[0]);
+    multiply_left<kBlockK>(columns, weights, pieces.take());
   }
   template <typename Left>
   static DFA_DEVICE void multiply_rest(Output& output, const Left& weights, Ring& pieces) {
-    multiply_values<kPieceColumns, kRestColumns>(output, weights, pieces);
+    auto& columns = reinterpret_cast<float(&)[kRestColumns / 8][4]>(output[kPieceColumns / 8]);
+    multiply_left<kBlockK>(columns, weights, pieces.take());
   }
-  struct OwnWeights {
-    const Weights& weights;
-    template <typename Columns>
-    DFA_DEVICE void multiply(Columns& columns, int step, unsigned long long v) const {
-      ptx::multiply_registers<kElement>(columns, weights[step], v);
-    }
-  };
-  struct OtherWeights {
-    Descriptor weights;
-    template <typename Columns>
-    DFA_DEVICE void multiply(Columns& columns, int step, unsigned long long v) const {
-      ptx::multiply_shared_columns<kElement>(
-          columns, weights.moved(column_step<kGroupRows>(step)).bits(), v);
-    }
-  };
+  using OwnWeights = LeftInRegisters<kElement, kBlockK / 16>;
+  using OtherWeights = LeftInPanel<kElement>;
 
   // A tile that is not there has no key that is seen.
   static DFA_DEVICE void hide_all(Scores& scores) {
@@ -258,7 +217,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
     ptx::fence_async();
   }
   static DFA_DEVICE OtherWeights other_weights(const Rings& rings, int group) {
-    return {k_in_columns(anew(rings).weights(group ^ 1))};
+    return OtherWeights::at(anew(rings).weights(group ^ 1));
   }
 
   // A warpgroup with queries: the recurrence.
@@ -308,7 +267,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
         multiply_scores(scores, q, pieces);
         ptx::wait_products<0>();
         ptx::pin(scores);
-        give_back<1>(pieces);
+        pieces.template give_back<1>();
         see(0);
         softmax.exp2(scores);
         round(own, scores);
@@ -322,24 +281,21 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
           multiply_first(output, OwnWeights{own}, pieces);
           ptx::wait_products<1>();
           ptx::pin(scores);
-          give_back<2>(pieces);
+          pieces.template give_back<2>();
           multiply_rest(output, OwnWeights{own}, pieces);
           see(step);
-          ptx::wait_products<1>();
-          give_back<2>(pieces);
+          pieces.give_back_done();
           multiply_first(output, other_weights(rings, group), pieces);
           softmax.exp2(reinterpret_cast<float(&)[kHalf][4]>(scores[0]));
-          ptx::wait_products<1>();
-          give_back<2>(pieces);
+          pieces.give_back_done();
           multiply_rest(output, other_weights(rings, group), pieces);
           softmax.exp2(reinterpret_cast<float(&)[kHalf][4]>(scores[kHalf]));
           ptx::pin(own);
           round(own, scores);
-          ptx::wait_products<1>();
-          give_back<2>(pieces);
+          pieces.give_back_done();
           ptx::wait_products<0>();
           ptx::pin(output);
-          give_back<1>(pieces);
+          pieces.template give_back<1>();
           pass_read(group);
         }
         if (moved) softmax.rescale(output);
@@ -355,19 +311,16 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
         wait_shared();
         softmax.add_sum(0, ptx::load_shared_1(from));
         softmax.add_sum(1, ptx::load_shared_1(from + 4));
-        ptx::wait_products<1>();
-        give_back<2>(pieces);
+        pieces.give_back_done();
         multiply_first(output, other_weights(rings, group), pieces);
-        ptx::wait_products<1>();
-        give_back<2>(pieces);
+        pieces.give_back_done();
         multiply_rest(output, other_weights(rings, group), pieces);
         finish(softmax, args, order.head, order.row, -1, inverse, lse);
-        ptx::wait_products<1>();
-        give_back<2>(pieces);
+        pieces.give_back_done();
         ptx::wait_products<0>();
         ptx::pin(output);
         ptx::pin(own);
-        give_back<1>(pieces);
+        pieces.template give_back<1>();
         pass_read(group);
       } else {
         rings.q.release(lane());
