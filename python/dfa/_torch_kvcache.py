@@ -90,15 +90,17 @@ class Cache:
             cache[pages, positions % page] = rows
 
     def _shares_memory(self):
-        """Whether an element of k is one of v. Of views of one tensor whose strides differ the first row of each alone is looked at;
+        """Whether an element of k is one of v. Of views that lie among each other and whose strides differ it is said of all;
         where torch.compile traces there are no addresses, and one tensor given twice is seen."""
         if self.k is self.v or torch.compiler.is_compiling():
             return self.k is self.v
         size, starts = self.k.element_size(), (self.k.data_ptr(), self.v.data_ptr())
-        if 0 in starts or size != self.v.element_size() or (starts[1] - starts[0]) % size:
+        ends = [start + _span(x) for start, x in zip(starts, (self.k, self.v))]
+        if 0 in starts or starts[0] >= ends[1] or starts[1] >= ends[0]:
             return False
-        like = self.k.stride()[:3] == self.v.stride()[:3]
-        steps = sorted(zip(self.k.stride()[:3], self.k.shape[:3]), reverse=True) if like else []
+        if (size, self.k.stride()[:3]) != (self.v.element_size(), self.v.stride()[:3]) or (starts[1] - starts[0]) % size:
+            return True
+        steps = sorted(zip(self.k.stride()[:3], self.k.shape[:3]), reverse=True)
         return _meets((starts[1] - starts[0]) // size, steps, self.k.shape[3], self.v.shape[3])
 
     def check_positions(self, sequences, positions):
@@ -115,6 +117,11 @@ class Cache:
         what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
         where = f"in column {column} of" if self.paged else "for"
         raise ValueError(f"{what} {int(self.pages()[sequence, column])} {where} sequence {sequence}, but the cache has {self.k.shape[0]}")
+
+
+def _span(x):
+    """Bytes from the first element to behind the last."""
+    return x.element_size() * (1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride())))
 
 
 def _meets(offset, steps, columns, other_columns):

@@ -191,12 +191,23 @@ TEST_P(CompileTest, HeadsInSlicesCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HoppersHeadsAbove256CompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* line :
+       cases({"fwdbwd bf16 h2 s200 d512", "fwdbwd fp16 causal hq4 hk2 d512 dv384 lens(64,64) sink",
+              "fwd bf16 causal hq6 hk1 s200 d576 dv512 softcap(3) alibi sink"},
+             {"fwdbwd fp16 causal h2 s200 d264", "fwdbwd bf16 h2 s200 d384 dv512 window(9,9)",
+              "fwd fp16 h2 d512 lens(64,64) chunk(9) alibi", "fwd bf16 hq6 hk2 s20 d512"})) {
+    compile_defaults(line);
+  }
+}
+
 TEST_P(CompileTest, HoppersE4m3CompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const char* dims :
        cases({"d64", "d128", "d256"}, {"d96", "d192", "d192 dv128", "d64 dv256"})) {
-    for (const char* rest :
-         {"h2 s200", "b4 h16 s4096", "causal b4 h16 s4096", "causal hq16 hk2 sq16 sk4096"}) {
+    for (const char* rest : {"h2 s200", "b4 h16 s4096", "causal b4 h16 s4096",
+                             "causal hq16 hk2 sq16 sk4096", "causal hq4 hk2 lens(640,640)"}) {
       compile_defaults(std::string("fwd e4m3 ") + rest + " " + dims);
     }
   }

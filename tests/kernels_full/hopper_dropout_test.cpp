@@ -1,5 +1,6 @@
-// Hopper's own forward with dropout: compiled without a spill.
+// Hopper's own forward with dropout and biases: compiled without a spill.
 #include "kernels_full/compile_test.h"
+#include "spec/config_text.h"
 
 namespace dfa::cuda {
 namespace {
@@ -19,6 +20,25 @@ TEST_P(HopperDropout, ForwardsCompileWithoutSpills) {
       if (all.empty()) continue;
       if (!kEveryKernel) all.resize(1);
       for (const ForwardConfig& config : all) compile(forward_launches(p, config));
+    }
+  }
+}
+
+// The same of biases, alone and beside other logits and dropout.
+TEST_P(HopperDropout, ForwardsWithABiasCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* d : {"64", "96", "128", "192"}) {
+    for (const char* rest : cases({"bf16 b4 h16 s4096", "bf16 causal h16 lens(640,640)",
+                                   "fp16 causal b4 h16 s4096 softcap(3) alibi sink"},
+                                  {"bf16 b4 h16 s4096 dropout(0.1,3)", "fp16 b1 h2 sq64 sk8192"})) {
+      const Problem p = parse_problem(std::string("fwd d") + d + " bias(1,h) " + rest);
+      std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
+      ASSERT_FALSE(all.empty()) << to_line(p);
+      if (!kEveryKernel) all.resize(1);
+      for (const ForwardConfig& config : all) {
+        SCOPED_TRACE(to_text(config));
+        compile(forward_launches(p, config));
+      }
     }
   }
 }

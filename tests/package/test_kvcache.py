@@ -459,7 +459,7 @@ ROWS = queries(2, 40, 2, 96)
 
 @pytest.mark.parametrize("k_cache, v_cache", [
     (ROWS, ROWS), (ROWS[:, :16], ROWS[:, :16, :, :64]), (ROWS[..., :64], ROWS[..., 32:]), (ROWS[:, :16], ROWS[:, 15:31]),
-    (ROWS[:, 15:31], ROWS[:, :16]), (ROWS[:, :, :1], ROWS.as_strided((2, 40, 1, 8), (40 * 192, 192, 192, 1), 88))])
+    (ROWS[:, 15:31], ROWS[:, :16]), (ROWS[:, :, :1], ROWS.as_strided((2, 40, 1, 8), (40 * 192, 192, 192, 1), 88)), (ROWS[:, :8], ROWS[:, 2:18:2])])
 def test_keys_and_values_are_not_written_to_one_memory(k_cache, v_cache):
     k, v, before = queries(2, 1, *k_cache.shape[2:]), queries(2, 1, *v_cache.shape[2:]), ROWS.clone()
     q = queries(2, 1, 4, k.shape[-1])
