@@ -225,9 +225,9 @@ Verdict validate_dropout(const ForwardConfig& c, const Problem& p) {
               " but dropout=true of cuda_sm90 takes multiples of ", kKeysOfDraw),
       require(c.pack_gqa == 1, "pack_gqa=", c.pack_gqa, " but dropout=true takes 1"),
       require(c.value_dim <= kMostPairValues ||
-                  (!c.varlen && c.num_splits == 0 && c.element == DType::bf16),
+                  (!c.varlen && !c.ranges && c.num_splits == 0 && c.element == DType::bf16),
               "dropout=true of cuda_sm90 has registers, with value_dim above ", kMostPairValues,
-              ", for bf16, dense tensors and num_splits=0"),
+              ", for bf16, dense tensors, ranges=false and num_splits=0"),
       require(c.block_q < kMaxGroups * kGroupRows || (!c.varlen && !makes_logits(c) && !c.sink),
               "block_q=", c.block_q,
               " but dropout=true of packed sequences, softcap, alibi or sinks has registers for ",

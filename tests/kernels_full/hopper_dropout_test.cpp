@@ -11,12 +11,13 @@ using HopperDropout = CompileTest;
 TEST_P(HopperDropout, ForwardsCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const char* d : {"64", "128", "256"}) {
-    for (const char* rest : {" causal b4 h16 s4096", " b1 h2 sq64 sk8192",
-                             " causal h16 lens(640,640)", " causal b4 h16 s4096 softcap(3) sink"}) {
+    for (const char* rest :
+         {" causal b4 h16 s4096", " b1 h2 sq64 sk8192", " causal h16 lens(640,640)",
+          " causal b4 h16 s4096 softcap(3) sink", " causal b4 h16 s4096 chunk(300)"}) {
       const Problem p = parse_problem(std::string("fwd bf16 d") + d + rest + " dropout(0.1,3)");
       std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
-      // Packed ones of the widest heads are left to portable kernels.
-      ASSERT_EQ(all.empty(), p.d == 256 && p.packed()) << to_line(p);
+      // Packed and chunked ones of the widest heads are left to portable kernels.
+      ASSERT_EQ(all.empty(), p.d == 256 && (p.packed() || p.mask.chunk > 0)) << to_line(p);
       if (all.empty()) continue;
       if (!kEveryKernel) all.resize(1);
       for (const ForwardConfig& config : all) compile(forward_launches(p, config));
@@ -29,7 +30,8 @@ TEST_P(HopperDropout, ForwardsWithABiasCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const char* d : {"64", "96", "128", "192"}) {
     for (const char* rest : cases({"bf16 b4 h16 s4096", "bf16 causal h16 lens(640,640)",
-                                   "fp16 causal b4 h16 s4096 softcap(3) alibi sink"},
+                                   "fp16 causal b4 h16 s4096 softcap(3) alibi sink",
+                                   "bf16 causal b4 h16 s4096 chunk(300)"},
                                   {"bf16 b4 h16 s4096 dropout(0.1,3)", "fp16 b1 h2 sq64 sk8192"})) {
       const Problem p = parse_problem(std::string("fwd d") + d + " bias(1,h) " + rest);
       std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
