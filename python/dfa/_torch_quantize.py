@@ -1,7 +1,10 @@
 """PyTorch tensors as float8_e4m3fn and the factors that undo the rounding's scale."""
 
+from functools import lru_cache
+
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from dfa._descales import descale_rows_of
 from dfa._shapes import shown
@@ -28,6 +31,7 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     is and takes the error that outliers of columns make away (docs/design/0033-fp8.md); after RoPE, and not of v. None: x as it is.
     descale_rows: a multiple of 64; each block of so many rows has a factor of its own, descale is [b, hk, blocks], and dfa.attention
     wants the same number. It guards small rows beside large ones, further apart than e4m3 reaches.
+    On a GPU of 8.9 or later with Triton two kernels do it, which read x twice and write x8; their bits are those of the operators.
 
     Raises TypeError on what is no tensor of these types, ValueError on shapes, scales, heads and seeds it cannot take, and on x that
     requires a gradient, which the rounding has none of.
@@ -51,6 +55,10 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     if rotate is not None:
         check_rotation(x, rotate, "rotate")
         x = turned(x, rotate)
+    if x.numel() > 0 and _takes_kernels(x):
+        x8, largest = _kernels()(x, heads if scale == "head" else None, block)
+        factors = _factors(largest)
+        return x8, factors if block else factors.squeeze(2) if scale == "head" else factors.reshape(())
     if block:
         return _by_blocks(x.float(), heads, block)
     of_part = x.numel() if scale == "tensor" else h // heads * x.shape[2] * x.shape[3]
@@ -60,6 +68,23 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     else:
         factors = _factors(parts.abs().amax(2))
     return rounded(parts / factors.unsqueeze(2)).reshape(x.shape), factors if scale == "head" else factors.reshape(())
+
+
+def _takes_kernels(x):
+    """Is x read by kernels of our own? torch.compile makes its own, and transforms and traces have to see operators."""
+    return (x.is_cuda and type(x) is torch.Tensor and not torch.compiler.is_compiling() and not is_in_torch_dispatch_mode()
+            and not torch._C._are_functorch_transforms_active() and not torch._C._is_tracing()
+            and torch.cuda.get_device_capability(x.device) >= (8, 9) and _kernels() is not None)
+
+
+@lru_cache(maxsize=1)
+def _kernels():
+    """quantize(x, heads, block) of Triton, or None where it is not installed."""
+    try:
+        from dfa._torch_quantize_kernel import quantize as by_kernels
+    except ImportError:
+        return None
+    return by_kernels
 
 
 def _by_blocks(x, heads, block):
