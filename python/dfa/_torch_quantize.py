@@ -103,4 +103,5 @@ def _by_blocks(x, heads, block):
 
 
 def _factors(largest):
-    return torch.where(largest == 0, 1.0, (largest / _LARGEST).clamp(min=2.0 ** -126))  # of smaller ones float32 loses digits
+    factors = largest / torch.full_like(largest, _LARGEST)  # on a GPU a number would be turned around and multiplied by: another last bit
+    return torch.where(largest == 0, 1.0, factors.clamp(min=2.0 ** -126))  # of smaller ones float32 loses digits
