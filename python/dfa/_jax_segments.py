@@ -31,7 +31,7 @@ def attend(q, k, v, segment_ids, most, window, beside, **options):
         return _jax_variants.attention(q, k, v, beside, sides, **options)
     ids = (q_ids,) if q_ids is k_ids else (q_ids, k_ids)
     counts_rows = _counts_rows(sides) or "alibi" in beside
-    if counts_rows and not isinstance(q_ids, jax.core.Tracer) and _Order(q_ids, ascending=False).scattered.any():
+    if counts_rows and not isinstance(q_ids, jax.core.Tracer) and _come_again(q_ids):
         raise ValueError("segment_ids has a number that comes again behind another one, with local_window_size or alibi_slopes; accepted: "
                          "each number's rows next to each other")
 
@@ -86,6 +86,11 @@ class _Order:
         if isinstance(self._kept, jax.core.Tracer):
             return jax.lax.cond(self._kept, lambda x: x, sort, x)
         return x if self._kept else sort(x)
+
+
+def _come_again(ids):
+    """Does a number come again? By NumPy, since JAX would trace this inside a function that is traced, though the numbers are known."""
+    return any(numpy.count_nonzero(entry[1:] != entry[:-1]) + 1 != len(numpy.unique(entry)) for entry in numpy.asarray(ids))
 
 
 def _changes(ids):

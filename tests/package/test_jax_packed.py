@@ -242,6 +242,16 @@ def test_segments_of_queries_and_keys(most):
     assert close(ours(q, k, v, segment_ids=ids, max_segments_per_seq=most), exact(q, k, v, seen)[0])
 
 
+@pytest.mark.parametrize("options", [{"local_window_size": 2}, {"local_window_size": (3, 0), "is_causal": True}])
+def test_segments_that_are_known_inside_of_a_traced_function(options):
+    q, k, v = inputs()
+    seen = visible(9, 9, **options) & (IDS[0][:, :, None] == IDS[0][:, None])
+    o = jax.jit(partial(ours, segment_ids=jnp.asarray(IDS[0]), **options))(q, k, v)
+    assert close(o, exact(q, k, v, seen)[0])
+    with pytest.raises(ValueError, match="a number that comes again"):
+        jax.jit(partial(ours, segment_ids=jnp.asarray(IDS[1]), **options))(q, k, v)
+
+
 def test_equal_segments_that_are_not_one_array():
     q, k, v = inputs()
     ids = jnp.asarray(IDS[0])
