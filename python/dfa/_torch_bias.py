@@ -27,6 +27,13 @@ def bias_of(bias, device, b, hq):
     return bias if dense and all(bias.stride(dim) > 0 or bias.shape[dim] == 1 for dim in range(3)) else bias.contiguous()
 
 
+def as_read(given):
+    """A bias of four dimensions as kernels read it, another tensor without gaps, and what is no tensor."""
+    if not isinstance(given, torch.Tensor) or given.dim() == 4 and (given.stride(3) == 1 or given.shape[3] == 1):
+        return given
+    return given.contiguous()
+
+
 def check_bias_holds(bias, **most):
     for (name, longest), size in zip(most.items(), bias.shape[2:] if bias is not None else ()):
         if isinstance(longest, int) and 1 < size < longest:

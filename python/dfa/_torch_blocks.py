@@ -12,7 +12,8 @@ from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, dense_strides, flag_of, positions_of, rows_before_heads, scale_of, sizes_of, strides_of, window_of
 from dfa._torch import _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_block_lists import BlockLists, block_lists
-from dfa._torch_calls import DTYPES, empty_outputs, laid_as_output, like
+from dfa._torch_bias import as_read
+from dfa._torch_calls import DTYPES, dense, empty_outputs, laid_as_output, like
 from dfa._torch_inputs import attend
 from dfa._torch_varlen import _logits_of, _On, _pointer, check_operands
 
@@ -109,8 +110,9 @@ class _Blocks(torch.autograd.Function):
 
 def _backward(d_o, q, k, v, o, lse, sinks, slopes, lists, options, of_sinks):
     """dq, dk, dv; the sinks' gradient is put into of_sinks."""
-    d_o, o = (laid_as_output(x, q) for x in (d_o, o))
-    q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+    q, k, v = map(dense, (q, k, v))  # a hook of autograd may have kept what was saved in another layout
+    d_o, o, lse = *(laid_as_output(x, q) for x in (d_o, o)), lse.contiguous()
+    sinks, slopes = map(as_read, (sinks, slopes))
     with _On(q) as stream:
         plan, workspace, data = _planned("bwd", q, k, v, sinks, slopes, lists, options)
         gradients = [*map(like, (q, k, v))]

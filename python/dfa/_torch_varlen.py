@@ -19,7 +19,7 @@ from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_bat
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
-from dfa._torch_bias import bias_of, check_bias_holds, of_every_key
+from dfa._torch_bias import as_read, bias_of, check_bias_holds, of_every_key
 from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
 from dfa._torch_quantize import E4M3
@@ -469,11 +469,11 @@ def _forward(q, k, v, *rest):
 
 
 def _backward(d_o, q, k, v, o, lse, *rest):
-    d_o, o = d_o.contiguous(), o.contiguous()
-    given = _Given(*rest)
+    d_o, o, lse = d_o.contiguous(), o.contiguous(), lse.contiguous()
+    q, k, v, given = *map(_fitting, (q, k, v)), _Given(*map(as_read, rest))  # a hook of autograd may have kept them in another layout
     with _On(q) as stream:
         plan, workspace, data, dropout = _planned("bwd", q, k, v, given)
-        *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest)
+        *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *given)
         of_bias = (0, (0, 0, 0))
         if given.bias_gradient:  # of rows and keys beyond the longest sequence's, too
             of_bias = d_bias.zero_().data_ptr(), d_bias.stride()[:3]

@@ -79,6 +79,32 @@ def test_saved_tensors_come_back_in_any_layout(kept, turned):
     assert all(map(close, got, wanted))
 
 
+def _with_gaps(x):
+    return torch.stack([x, x], -1)[..., 0]
+
+
+def _turned(x):
+    return x.transpose(0, -1).contiguous().transpose(0, -1) if x.dim() > 1 else x
+
+
+@pytest.mark.parametrize("kept", [_with_gaps, _turned, lambda x: _turned(x) if x.is_floating_point() and x.dim() == 2 else x])
+@pytest.mark.parametrize("options", [
+    {"sinks": torch.linspace(-1, 1, 4)}, {"alibi_slopes": torch.linspace(0, 1, 8).view(2, 4)}, {"dropout_p": 0.25, "seed": 3},
+    {"bias": torch.linspace(-3, 3, 648).view(2, 4, 9, 9)}, {"block_mask": None, "sinks": torch.linspace(-1, 1, 4)}])
+def test_saved_tensors_of_variants_come_back_in_any_layout(kept, options):
+    if "block_mask" in options:
+        flex = pytest.importorskip("torch.nn.attention.flex_attention")
+        options = options | {"block_mask": flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 9, 9, device="cpu", BLOCK_SIZE=16)}
+    options = {name: x.clone().requires_grad_() if name in ("sinks", "bias") else x for name, x in options.items()}
+    learned = [x.requires_grad_() for x in qkv()] + [options[name] for name in ("sinks", "bias") if name in options]
+
+    def gradients(kept):
+        with torch.autograd.graph.saved_tensors_hooks(kept, lambda x: x):
+            o, lse = dfa.attention(*learned[:3], return_lse=True, **options)
+        return torch.autograd.grad(o.square().sum() + lse.sin().sum(), learned)
+    assert all(map(torch.equal, gradients(kept), gradients(lambda x: x)))
+
+
 @pytest.mark.parametrize("strides", [(16, 144, 16, 1), (1, 200, 40, 1), (600, 16, 16, 1), (600, 4, 60, 1), (600, 100, 8, 1)])
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("compiled", [False, True])
