@@ -103,8 +103,8 @@ def exposition(source, ledger):
     lines = []
     phases = ledger.phases
     _family(lines, "dfa_tokens_total", "counter", "Tokens by the phase that they ran in",
-            [({"phase": p, "kind": kind}, getattr(phases[p], f"{kind}_tokens"))
-             for p in PHASES[:3] for kind in ("prefill", "decode") if p in (kind, "mixed")])
+            [({"phase": p, "kind": kind}, count) for p in PHASES[:3] for kind in ("prefill", "decode")
+             if (count := getattr(phases[p], f"{kind}_tokens")) or p in (kind, "mixed")])  # the other kind: counts set inside a step
     _family(lines, "dfa_output_tokens_total", "counter", "Tokens of answers", [({}, ledger.output)])
     _family(lines, "dfa_phase_seconds_total", "counter", "Seconds of a phase",
             [({"phase": p}, phases[p].seconds) for p in PHASES])

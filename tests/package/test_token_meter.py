@@ -285,6 +285,14 @@ def test_many_threads_lose_no_token_and_no_second(rapl):
     assert record["duration_seconds"] <= elapsed + 0.1 and not any(meter._ledger.running.values())
 
 
+def test_tokens_that_are_set_inside_a_step_of_the_other_kind_are_all_exposed():
+    loop = Loop()
+    loop.step("prefill", 1.0, 300.0, prefill=7, decode=3)
+    lines = exposition(SOURCE, loop.ledger).splitlines()
+    assert 'dfa_tokens_total{phase="prefill",kind="prefill"} 7' in lines and 'dfa_tokens_total{phase="prefill",kind="decode"} 3' in lines
+
+
+
 def test_prometheus_reads_it(rapl):
     parser = pytest.importorskip("prometheus_client.parser")
     meter = dfa.TokenMeter("cpu")
