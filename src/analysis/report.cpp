@@ -111,6 +111,11 @@ Analysis analyze(const Problem& p, const AnalyzeOptions& options) {
         "dfa analyze: counts lists of blocks that the line says; accepted: "
         "blocks(random,DENSITY,SEED), blocks(FILE)");
   }
+  if (p.bias || !p.mask_mod.empty()) {
+    throw Unsupported(
+        "dfa analyze: counts neither the bytes of a bias nor which pairs a mask_mod shows; leave "
+        "bias(…) and mask_mod(…) out");
+  }
   Analysis analysis;
   analysis.problem = p;
   analysis.visible_pairs = visible_pairs(p);

@@ -89,6 +89,16 @@ TEST(Report, BadSramIsRefused) {
   }
 }
 
+TEST(Report, WhatIsNotCountedIsRefused) {
+  for (const char* beside : {"bias(b,h)", "bias(1,1,1,k)", "mask_mod(kv_idx<=q_idx)"}) {
+    const std::string line = std::string("fwdbwd bf16 h1 s64 d64 ") + beside;
+    EXPECT_THROW(analyze(parse_problem(line), {}), Unsupported) << line;
+  }
+  // Tanh and the like are not counted of any problem, and take no bytes.
+  EXPECT_NO_THROW(
+      analyze(parse_problem("fwdbwd bf16 h1 s64 d64 softcap(3) score_mod(score*2)"), {}));
+}
+
 TEST(Report, RowsThatSeeNothingGiveFiniteNumbers) {
   // Queries 0 and 1 stand before the first key.
   const Analysis a = on("fwdbwd bf16 h1 sq4 sk2 d8 window(0,0)");
