@@ -10,6 +10,8 @@ ValueError, with what would work. The table of models: docs/guide/transformers-m
 position_ids that begin anew tell packed sequences to causal layers of as many queries as keys, as to transformers' flash
 attention: also beside a cache, and of models that do not tell their masks, where 'eager' and 'sdpa' let sequences see each
 other. They are read once a forward, for which a GPU is waited for. A compiled model without a mask asserts that there are none.
+Llama 4 does not hand them to its layers: its packed sequences are told by its mask alone, which it makes so where there is no cache
+(use_cache=False).
 """
 
 from transformers import AttentionInterface, AttentionMaskInterface
