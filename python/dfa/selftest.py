@@ -38,7 +38,7 @@ def run(say=print):
         if right is not None:
             ok, wrong = ok + right, wrong + (not right)
     if ok + wrong == 0:
-        raise RuntimeError("dfa.selftest: nothing could be checked; `dfa info` says what is missing")
+        raise RuntimeError("nothing could be checked; `dfa info` says what is missing")
     say(f"selftest: {ok} ok, {wrong} wrong, {refused} not for what is here, {time.perf_counter() - began:.1f} s; "
         f"dfa {dfa.__version__}, Python {sys.version.partition(' ')[0]}")
     return wrong
@@ -97,4 +97,9 @@ def _torch():
 
 
 if __name__ == "__main__":
-    sys.exit(1 if run() else 0)
+    if len(sys.argv) > 1:
+        sys.exit("usage: python -m dfa.selftest")
+    try:
+        sys.exit(1 if run() else 0)
+    except (RuntimeError, ValueError) as error:
+        sys.exit(f"dfa.selftest: {error}")

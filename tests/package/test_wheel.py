@@ -56,6 +56,14 @@ def test_the_self_test_checks_the_module_and_the_doors():
     assert lines[-1].startswith("selftest: ") and " 0 wrong" in lines[-1]
 
 
+def test_the_self_test_refuses_in_one_line(monkeypatch):
+    assert ran(sys.executable, "-m", "dfa.selftest", "--gpu").stderr == "usage: python -m dfa.selftest\n"
+    monkeypatch.setenv("DFA_THREADS", "many")
+    refused = ran(sys.executable, "-m", "dfa.selftest")
+    assert refused.returncode == 1 and refused.stderr.startswith("dfa.selftest: DFA_THREADS 'many'") and refused.stderr.count("\n") == 1
+
+
+
 def test_the_self_test_fails_on_a_wrong_result(monkeypatch):
     right = dfa.attention
     monkeypatch.setattr(dfa, "attention", lambda *a, **b: right(*a, **b) * 1.0001)
