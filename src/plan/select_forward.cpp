@@ -131,6 +131,26 @@ Splits worthwhile_splits(const Problem& p, const MeasuredTile& m, int sm_count) 
                                      : split_few(p, tiles);
 }
 
+// Of heads above kMostColumns also into as many parts as there are blocks for: each work tile is
+// long there, and few fill a round.
+Splits sliced_splits(const Problem& asked, int sm_count) {
+  const Problem p = priced_with_pack_gqa(asked);
+  const double columns = static_cast<double>(sm90_sliced_dim(p.d) + sm90_sliced_dim(p.dv)) / 1088;
+  const TilePrice price{kSlicedTile.tile_us, columns * kSlicedTile.step_us};
+  const MeasuredTile m{
+      p.dtype, sm90_sliced_dim(p.d), price, price, {kGroupRows, kGroupRows, 4, 1, false}};
+  const WorkTiles tiles(p, m, sm_count);
+  Splits best = worthwhile_splits(p, m, sm_count);
+  if (tiles.count > tiles.at_once || (tiles.masked && tiles.of_head > 1)) return best;
+  const double parts = tiles.at_once / tiles.count;
+  const double us = 2 * tiles.price.tile_us + std::ceil(tiles.steps / parts) * tiles.price.step_us;
+  const double time = (unlimited_us(p, tiles, tiles.at_once, us) +
+                       combined_us(p, parts + 1, tiles.at_once + tiles.count, tiles.rows)) /
+                      unlimited_us(p, tiles, tiles.count, tiles.tile_us());
+  if (time < std::min(best.time, kSplitWorth.value)) best = {sm_count, time};
+  return best;
+}
+
 bool takes_turns(const Problem& p, const Sm90Tile& tile) {
   return tile.pingpong && p.sk > kPingpongSteps * tile.block_k && p.mask.is_full() && !p.blocks;
 }
@@ -297,6 +317,10 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
   return config;
 }
 
+// Plans take what a card has run: splits of heads above kMostColumns are there for configurations
+// that name them.
+constexpr bool kSlicedSplitsHaveRunOnGpu = false;
+
 // Of heads above kMostColumns.
 ForwardConfig sliced_config_of(const Problem& p) {
   ForwardConfig config = config_of(p, kLeastTile);
@@ -315,7 +339,11 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   if (e4m3 && p.paged()) return;
   if (limits.highest != Target::cuda_sm90) return;
   if (std::max(p.d, p.dv) > kMostColumns) {
-    visit(sliced_config_of(p));
+    ForwardConfig config = sliced_config_of(p);
+    if (kSlicedSplitsHaveRunOnGpu && !p.packed()) {
+      config.num_splits = sliced_splits(p, limits.sm_count).count;
+    }
+    if (visit(config) && config.num_splits > 0) visit(sliced_config_of(p));
     return;
   }
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {

@@ -253,12 +253,13 @@ Verdict validate_sliced_shape(const ForwardConfig& c) {
               "cuda_sm90 with d and dv above ", kMostColumns,
               " takes block_q=64, block_k=64, warps=", kWarps, ", stages=", kStages,
               ", q_stages=1 and ctas=1"),
-      require(
-          c.cluster == 1 && !c.pingpong && c.q_columns_in_regs == 0 && c.num_splits == 0 &&
-              c.pack_gqa >= 1 && c.pack_gqa <= kMostPackedHeads,
-          "cuda_sm90 with d and dv above ", kMostColumns,
-          " takes cluster=1, pingpong=false, q_columns_in_regs=0, num_splits=0 and pack_gqa up to ",
-          kMostPackedHeads),
+      require(c.cluster == 1 && !c.pingpong && c.q_columns_in_regs == 0 && c.pack_gqa >= 1 &&
+                  c.pack_gqa <= kMostPackedHeads,
+              "cuda_sm90 with d and dv above ", kMostColumns,
+              " takes cluster=1, pingpong=false, q_columns_in_regs=0 and pack_gqa up to ",
+              kMostPackedHeads),
+      require(c.num_splits >= 0 && c.num_splits <= kMostShares, "num_splits=", c.num_splits,
+              "; 0 to ", kMostShares),
   });
 }
 

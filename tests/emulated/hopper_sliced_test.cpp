@@ -30,8 +30,11 @@ void run_sliced(Tensors& t, unsigned blocks) {
   if constexpr (kConfig.varlen) {
     launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
   }
-  const KernelLaunch& last = launches.back();
-  launch(blocks, last.threads, [&] { sm90_sliced_forward<kConfig>(args); });
+  const std::size_t forward = kConfig.varlen ? 1 : 0;
+  launch(blocks, launches[forward].threads, [&] { sm90_sliced_forward<kConfig>(args); });
+  if constexpr (kConfig.num_splits > 0) {
+    launch(launches[1].grid, launches[1].threads, [&] { combine_splits<kConfig>(args); });
+  }
 }
 
 template <ForwardConfig kConfig>
@@ -42,6 +45,11 @@ void expect_right(const std::string& rest) {
 
 constexpr ForwardConfig with_heads(ForwardConfig c, int pack_gqa) {
   c.pack_gqa = pack_gqa;
+  return c;
+}
+
+constexpr ForwardConfig with_splits(ForwardConfig c, int num_splits) {
+  c.num_splits = num_splits;
   return c;
 }
 
@@ -72,6 +80,19 @@ TEST(EmulatedHopperSliced, LogitsAndSinks) {
 TEST(EmulatedHopperSliced, PackedHeads) {
   expect_right<with_heads(sliced(kBf16, 576, 512), 16)>("causal b2 hq32 hk1 sq3 sk150 d576 dv512");
   expect_right<with_heads(sliced(kFp16, 512, 512), 3)>("causal b1 hq6 hk2 sq20 sk99 d512");
+}
+
+// Splits of no, one and several tiles of keys, of one work tile and of two.
+TEST(EmulatedHopperSliced, Splits) {
+  expect_right<with_splits(sliced(kBf16, 576, 512), 4)>("b1 h1 sq3 sk700 d576 dv512");
+  expect_right<with_splits(sliced(kFp16, 512, 512), 5)>("causal b1 hq2 hk1 sq70 sk330 d512");
+  expect_right<with_splits(sliced(kBf16, 512, 384), 7)>("b3 h1 sq65 sk130 d440 dv328");
+  expect_right<with_splits(sliced(kBf16, 384, 384), 3)>("window(90,20) b1 h1 sq130 sk60 d264");
+  expect_right<with_splits(with_heads(sliced(kBf16, 576, 512), 16), 5)>(
+      "causal b2 hq32 hk1 sq3 sk250 d576 dv512");
+  expect_right<with_splits(with_logits(sliced(kBf16, 512, 512), kSoftcap | kSink), 4)>(
+      "causal b1 hq2 hk1 sq5 sk400 d512 softcap(4) sink");
+  expect_right<with_splits(ranges(sliced(kBf16, 512, 512)), 3)>("causal b1 h1 s200 d512 chunk(70)");
 }
 
 TEST(EmulatedHopperSliced, PackedSequences) {

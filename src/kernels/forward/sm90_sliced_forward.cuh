@@ -17,8 +17,9 @@
 // At one barrier a step both leave weights and maxima for each other; at a second one a warpgroup
 // waits, before it writes its weights, until those before have been read. Both have the maxima of
 // all keys, and so the same references; sums are added in the end. An odd number of tiles is filled
-// up with one that is not seen. Limits: no pairs, pages, lists of blocks or splits; d up to 576, dv
-// up to 512.
+// up with one that is not seen. With `num_splits` what splits of a work tile's keys leave is
+// combined by combine_splits. Limits: no pairs, pages or lists of blocks; d up to 576, dv up to
+// 512.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -26,8 +27,8 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
   using Consumer = Sm90ForwardConsumer<kConfig>;
   using Producer = Sm90ForwardProducer<kConfig>;
   using Consumer::finish, Consumer::kBlockK, Consumer::kElement, Consumer::kKeys,
-      Consumer::kPieceBytes, Consumer::kPieceColumns, Consumer::lane, Consumer::plain_keys,
-      Consumer::prepare, Consumer::round, Consumer::warp_row;
+      Consumer::kPieceBytes, Consumer::kPieceColumns, Consumer::kSplitKv, Consumer::lane,
+      Consumer::plain_keys, Consumer::prepare, Consumer::round, Consumer::warp_row;
   using typename Consumer::Logits, typename Consumer::Order, typename Consumer::Rings,
       typename Consumer::Ring, typename Consumer::Scores, typename Consumer::Weights,
       typename Producer::WorkTile;
@@ -232,6 +233,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
       rings.q.wait_full();
       const Order order = Order::told(rings.order(), lane());
       if (order.place == Order::kOver) break;
+      const int split = kSplitKv ? Order::told_piece(rings.order()) : -1;
       const TileRange plain = plain_keys(args, order.seq, order.row, args.scale_log2);
       const Logits logits(args, order.seq, order.head, order.row + warp_row());
       const unsigned q = rings.q.tile();
@@ -315,7 +317,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
         multiply_first(output, other_weights(rings, group), pieces);
         pieces.give_back_done();
         multiply_rest(output, other_weights(rings, group), pieces);
-        finish(softmax, args, order.head, order.row, -1, inverse, lse);
+        finish(softmax, args, order.head, order.row, split, inverse, lse);
         pieces.give_back_done();
         ptx::wait_products<0>();
         ptx::pin(output);
@@ -324,9 +326,13 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
         pass_read(group);
       } else {
         rings.q.release(lane());
-        finish(softmax, args, order.head, order.row, -1, inverse, lse);
+        finish(softmax, args, order.head, order.row, split, inverse, lse);
       }
       const typename Store::Rows rows{order.seq, order.head, order.row, 0, order.row + warp_row()};
+      if (kSplitKv && split >= 0) {
+        Store::piece(a, rows, split, output, inverse, lse, group * kColumns);
+        continue;
+      }
       if (group == 0) Store::lse(args, rows, lse);
       Store::straight(args, rows, output, inverse, group * kColumns);
     }

@@ -80,10 +80,10 @@ struct Sm90Store {
     }
   }
 
-  // Of a piece of a work tile, in fp32, for combine_splits.
+  // Of a piece of a work tile, in fp32, for combine_splits. `first_column` as in straight().
   static DFA_DEVICE void piece(const Sm90ForwardArgs& a, const Rows& rows, int piece,
                                const Output& output, const float (&inverse)[2],
-                               const float (&lse)[2]) {
+                               const float (&lse)[2], int first_column = 0) {
     const KernelArgs& args = a.args;
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
 #pragma unroll
@@ -93,10 +93,10 @@ struct Sm90Store {
       const long long at =
           static_cast<long long>(piece) * a.partials.rows + row % kConfig.work_tile_rows();
       if (lane % 4 == 0) a.partials.lse[at] = lse[half];
-      float* const to = a.partials.o + at * args.d_v + lane % 4 * 2;
+      float* const to = a.partials.o + at * args.d_v + first_column + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kValues; ++n) {
-        if (n * 8 >= args.d_v) continue;
+        if (first_column + n * 8 >= args.d_v) continue;
         const float* two = output[n] + half * 2;
         *reinterpret_cast<float2*>(to + n * 8) =
             make_float2(two[0] * inverse[half], two[1] * inverse[half]);
