@@ -20,6 +20,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
         e4m3_(is_e4m3(c)),
         paged_(c.paged),
         blocks_(c.blocks),
+        split_(c.split_kv),
         device_(device),
         sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
@@ -54,6 +55,13 @@ class HopperForward final : public Launcher<ForwardArgs> {
       if (lists_) gpu::launch(lists_->kernel, lists_->shape, stream, all.args);
       gpu::launch(before_->kernel, before_->shape, stream, args_.pack_values(args));
       gpu::launch(kernel_, shape, stream, all);
+      return;
+    }
+    if (split_) {
+      const Sm90SplitForwardArgs all = args_.split_with(args, blocks);
+      gpu::launch(before_->kernel, before_->shape, stream, args_.split_lists(args));
+      gpu::launch(kernel_, shape, stream, all);
+      gpu::launch(join_->kernel, join_->shape, stream, all);
       return;
     }
     if (paged_) {
@@ -93,7 +101,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
   HopperForwardArgs args_;
-  bool e4m3_, paged_, blocks_;
+  bool e4m3_, paged_, blocks_, split_;
   const gpu::Device& device_;
   int sms_;
   gpu::Kernel kernel_;

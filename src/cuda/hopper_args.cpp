@@ -1,5 +1,7 @@
 #include "cuda/hopper_args.h"
 
+#include <algorithm>
+
 #include "cuda/hopper_tensor.h"
 #include "kernels/softmax/tile_mask.h"
 #include "kernels/tile_balance.h"
@@ -23,7 +25,8 @@ gpu::TiledTensor planes_of(const Problem& p, std::int64_t heads, std::int64_t ro
 gpu::TiledTensor q_tensor(const Problem& p, DType element, const Strides& s, std::int64_t columns,
                           int box_rows, int packed_heads = 1) {
   if (p.packed()) {
-    return sequences_hopper_tensor(element, p.b, s, p.hq, p.total_q, columns, box_rows);
+    return sequences_hopper_tensor(element, p.b, s, p.hq, p.total_q, columns, box_rows,
+                                   packed_heads);
   }
   return packed_hopper_tensor(element, p.b, s, p.hq, p.sq, columns, box_rows, packed_heads);
 }
@@ -59,7 +62,7 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
       q_(q_tensor(p, p.dtype, p.q(), p.d, kQBoxRows, c.query_rows())),
       k_(forward_k_tensor(p, c, p.k(), p.d)),
       v_(v_tensor(p, c)),
-      o_(q_tensor(p, p.o_dtype(), p.o(), p.dv, kOBoxRows, c.query_rows())),
+      o_(q_tensor(p, p.o_dtype(), p.o(), p.dv, kOBoxRows, std::min(c.query_rows(), kOBoxRows))),
       problem_(p),
       config_(c) {}
 
@@ -83,7 +86,7 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(o_, pointers.o, all.o);
   all.tile_grid = tile_grid(blocks);
   all.partials = {};
-  if (config_.num_splits > 0) {
+  if (config_.num_splits > 0 && !config_.split_kv) {
     const SplitPartials partials = split_partials(problem_, config_);
     auto* const output = static_cast<float*>(pointers.workspace);
     all.partials = {.work_tiles = split_kv(problem_, config_).work_tiles,
@@ -102,6 +105,7 @@ Sm90E4m3Args HopperForwardArgs::e4m3_with(const ForwardArgs& pointers, int block
 }
 
 Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, int blocks) const {
+  if (!config_.paged) return {with(pointers, blocks), 0, 0, 0, 0, 0, 0};
   const auto step = [&](const Strides& s) {
     return static_cast<int>(page_step(problem_.k_batches(), s));
   };
@@ -114,6 +118,18 @@ Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, 
           step(problem_.k()),
           step(problem_.v()),
           MultipliedChunks::inverse_of(static_cast<int>(problem_.page))};
+}
+
+Sm90SplitForwardArgs HopperForwardArgs::split_with(const ForwardArgs& pointers, int blocks) const {
+  const SplitKvForwardArgs lists = split_lists(pointers);
+  Sm90SplitForwardArgs all{paged_with(pointers, blocks), lists.splits};
+  all.args = lists.args;
+  all.partials = {.work_tiles = 0,
+                  .of_head = 0,
+                  .rows = lists.splits.rows,
+                  .o = lists.splits.o,
+                  .lse = lists.splits.lse};
+  return all;
 }
 
 Sm90BlocksForwardArgs HopperForwardArgs::blocks_with(const ForwardArgs& pointers,

@@ -11,7 +11,7 @@
 #include "kernels/forward/sm90_blocks_args.h"
 #include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
-#include "kernels/forward/sm90_paged_args.h"
+#include "kernels/forward/sm90_split_args.h"
 #include "kernels/launch.h"
 
 // What Hopper's kernels are passed: all but the pointers is made once, the rest for every call, on
@@ -27,6 +27,11 @@ class HopperForwardArgs {
   Sm90E4m3Args e4m3_with(const ForwardArgs& pointers, int blocks) const;
   // The same of keys in pages.
   Sm90PagedForwardArgs paged_with(const ForwardArgs& pointers, int blocks) const;
+  // The same of keys in splits by the lengths, which a kernel before deals out.
+  Sm90SplitForwardArgs split_with(const ForwardArgs& pointers, int blocks) const;
+  SplitKvForwardArgs split_lists(const ForwardArgs& pointers) const {
+    return with_pointers(split_kv_args(problem_, config_), pointers);
+  }
   // The same of lists of blocks; the workspace is what block_order fills.
   Sm90BlocksForwardArgs blocks_with(const ForwardArgs& pointers, int blocks) const;
   PackValuesArgs pack_values(const ForwardArgs& pointers) const {

@@ -14,6 +14,16 @@ gpu::MapElement map_element(DType type) {
   return type == DType::fp16 ? gpu::MapElement::fp16 : gpu::MapElement::bf16;
 }
 
+// Rows of a box are of so many heads, and then of the next row.
+gpu::TiledTensor heads_first(gpu::TiledTensor tensor, int packed) {
+  if (packed == 1) return tensor;
+  std::swap(tensor.sizes[1], tensor.sizes[2]);
+  std::swap(tensor.strides[0], tensor.strides[1]);
+  tensor.box_planes = tensor.box_rows / static_cast<std::uint32_t>(packed);
+  tensor.box_rows = static_cast<std::uint32_t>(packed);
+  return tensor;
+}
+
 }  // namespace
 
 gpu::TiledTensor hopper_tensor(DType element, std::int64_t b, const Strides& s, std::int64_t heads,
@@ -36,18 +46,12 @@ gpu::TiledTensor hopper_tensor(DType element, std::int64_t b, const Strides& s, 
 gpu::TiledTensor packed_hopper_tensor(DType element, std::int64_t b, const Strides& s,
                                       std::int64_t heads, std::int64_t rows, std::int64_t columns,
                                       int box_rows, int packed) {
-  gpu::TiledTensor tensor = hopper_tensor(element, b, s, heads, rows, columns, box_rows);
-  if (packed == 1) return tensor;
-  std::swap(tensor.sizes[1], tensor.sizes[2]);
-  std::swap(tensor.strides[0], tensor.strides[1]);
-  tensor.box_rows = static_cast<std::uint32_t>(packed);
-  tensor.box_planes = static_cast<std::uint32_t>(box_rows / packed);
-  return tensor;
+  return heads_first(hopper_tensor(element, b, s, heads, rows, columns, box_rows), packed);
 }
 
 gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const Strides& s,
                                          std::int64_t heads, std::int64_t rows,
-                                         std::int64_t columns, int box_rows) {
+                                         std::int64_t columns, int box_rows, int packed) {
   static_assert(kBoxOrigin == gpu::kFifthCoordinate);
   gpu::TiledTensor tensor = hopper_tensor(element, b, s, heads, rows, columns, box_rows);
   tensor.strides[0] =
@@ -56,7 +60,7 @@ gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const St
   tensor.sizes[1] = kBoxOrigin;
   tensor.sizes[3] = static_cast<std::uint64_t>(rows) + 1;
   tensor.has_fifth = true;
-  return tensor;
+  return heads_first(tensor, packed);
 }
 
 std::int64_t page_step(std::int64_t pages, const Strides& s) {

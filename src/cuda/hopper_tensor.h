@@ -18,10 +18,11 @@ gpu::TiledTensor packed_hopper_tensor(DType element, std::int64_t b, const Strid
                                       int box_rows, int packed);
 
 // One of packed sequences of so many rows in all (SeqlenInfo): its second dimension ends where a
-// sequence does, its fourth is where that end lies, its fifth takes the second's origin back.
+// sequence does, its fourth is where that end lies, its fifth takes the second's origin back. With
+// heads that are neighbouring rows of a box the second and the third change places.
 gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const Strides& strides,
                                          std::int64_t heads, std::int64_t rows,
-                                         std::int64_t columns, int box_rows);
+                                         std::int64_t columns, int box_rows, int packed = 1);
 
 // Of k or v in so many pages: the whole cache as one packed sequence. Pages lie whole numbers of
 // rows apart (page_step).

@@ -22,7 +22,7 @@ CUtensorMapDataType type_of(MapElement element) {
 
 std::uint64_t fifth_stride(const TiledTensor& tensor) {
   // Times 2^30: 2^64 less 2^30 rows.
-  return (std::uint64_t{1} << 34) - tensor.strides[0];
+  return (std::uint64_t{1} << 34) - tensor.strides[2];
 }
 
 void encode(const TiledTensor& tensor, void* map) {

@@ -25,7 +25,7 @@ struct TiledTensor {
 
 inline constexpr int kTensorMapBytes = 128;
 
-// Requires rows of less than 2^34 bytes.
+// The fourth dimension is of the rows, whichever that are. Requires rows of less than 2^34 bytes.
 std::uint64_t fifth_stride(const TiledTensor& tensor);
 
 // Writes the driver's description, kTensorMapBytes, with the 128-byte swizzle

@@ -3,7 +3,8 @@
 #include "plan/steps.h"
 #include "spec/config_text.h"
 
-// Decode, whose keys are cut into splits on the device.
+// Decode, whose keys are cut into splits on the device: of cuda_sm80, and of cuda_sm90 with heads
+// above 256 columns.
 namespace dfa {
 
 using namespace launch_parts;
@@ -74,24 +75,41 @@ ForwardConfig of_kernel(ForwardConfig c) {
   return c;
 }
 
+KernelLaunch lists_launch(const Problem& p, const ForwardConfig& c) {
+  return {.name = "tiles",
+          .source = "kernels/schedule/split_sequence_tiles.cuh",
+          .entry = std::string("dfa::split_sequence_tiles<") + (c.varlen ? "true" : "false") +
+                   (c.paged ? ", true>" : ", false>"),
+          .grid = grid(kListBlocks + (c.varlen ? (p.b + 1) * gap_slices(p) : 0)),
+          .threads = kSequenceThreads,
+          .smem_bytes = kSplitSmemBytes};
+}
+
 }  // namespace
 
 namespace launch_parts {
 
 std::vector<KernelLaunch> split_kv_launches(const Problem& p, const ForwardConfig& c) {
-  return {{.name = "tiles",
-           .source = "kernels/schedule/split_sequence_tiles.cuh",
-           .entry = std::string("dfa::split_sequence_tiles<") + (c.varlen ? "true" : "false") +
-                    (c.paged ? ", true>" : ", false>"),
-           .grid = grid(kListBlocks + (c.varlen ? (p.b + 1) * gap_slices(p) : 0)),
-           .threads = kSequenceThreads,
-           .smem_bytes = kSplitSmemBytes},
-          {.name = "forward",
-           .source = "kernels/forward/sm80_split_kv.cuh",
-           .entry = "dfa::sm80_split_kv<" + qualified(to_text(of_kernel(c))) + ">",
-           .grid = grid(blocks_of(p, c) * heads_of(p, c)),
-           .threads = count(c.threads()),
-           .smem_bytes = count(c.smem_bytes())}};
+  std::vector<KernelLaunch> launches{lists_launch(p, c)};
+  const std::string config = qualified(to_text(of_kernel(c))) + ">";
+  const bool sm90 = c.target == Target::cuda_sm90;
+  launches.push_back(
+      {.name = "forward",
+       .source = sm90 ? "kernels/forward/sm90_sliced_split_forward.cuh"
+                      : "kernels/forward/sm80_split_kv.cuh",
+       .entry = (sm90 ? "dfa::sm90_sliced_split_forward<" : "dfa::sm80_split_kv<") + config,
+       .grid = grid(blocks_of(p, c) * heads_of(p, c)),
+       .threads = count(c.threads()),
+       .smem_bytes = count(c.smem_bytes())});
+  if (sm90) {
+    constexpr int kRowsOfBlock = 4;  // a warp for a row
+    launches.push_back({.name = "join",
+                        .source = "kernels/forward/combine_listed_splits.cuh",
+                        .entry = "dfa::combine_listed_splits<" + config,
+                        .grid = grid(most_works(p, c) * heads_of(p, c) * c.block_q / kRowsOfBlock),
+                        .threads = 32 * kRowsOfBlock});
+  }
+  return launches;
 }
 
 std::size_t split_kv_bytes(const Problem& p, const ForwardConfig& c) {

@@ -39,6 +39,7 @@ using namespace rules;
 // Columns of a product that ptx/wgmma.cuh has.
 constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
 constexpr int kMostShares = 256;
+constexpr int kMostSlicedHeads = kGroupRows;  // that are rows of a tile
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kBitsOfWord = 32;
@@ -198,6 +199,8 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       validate_pages(c, p),
+      require(!c.split_kv && c.split_keys == 0 && !c.kv_e4m3,
+              "split_kv=true of cuda_sm90 takes d and dv above ", kMostColumns),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });
@@ -254,12 +257,12 @@ Verdict validate_sliced_shape(const ForwardConfig& c) {
               " takes block_q=64, block_k=64, warps=", kWarps, ", stages=", kStages,
               ", q_stages=1 and ctas=1"),
       require(c.cluster == 1 && !c.pingpong && c.q_columns_in_regs == 0 && c.pack_gqa >= 1 &&
-                  c.pack_gqa <= kMostPackedHeads,
+                  c.pack_gqa <= kMostSlicedHeads,
               "cuda_sm90 with d and dv above ", kMostColumns,
               " takes cluster=1, pingpong=false, q_columns_in_regs=0 and pack_gqa up to ",
-              kMostPackedHeads),
-      require(c.num_splits >= 0 && c.num_splits <= kMostShares, "num_splits=", c.num_splits,
-              "; 0 to ", kMostShares),
+              kMostSlicedHeads),
+      require(c.num_splits >= 0 && (c.split_kv || c.num_splits <= kMostShares),
+              "num_splits=", c.num_splits, "; 0 to ", kMostShares),
   });
 }
 
@@ -274,17 +277,43 @@ Verdict validate_sliced_dims(int head_dim, int value_dim, const Problem& p, std:
   });
 }
 
+// Few queries of packed sequences: the device deals out keys by the lengths.
+Verdict validate_listed_splits(const ForwardConfig& c, const Problem& p) {
+  return all({
+      validate_varlen(c.varlen, p),
+      validate_pages(c, p),
+      require(c.varlen && c.num_splits >= 1, "split_kv=true of cuda_sm90 takes packed sequences, ",
+              "and num_splits from 1 on"),
+      require(!c.ranges, "split_kv=true takes windows alone, no chunks and prefixes"),
+      require(!c.paged || !c.alibi, "cuda_sm90 with d and dv above ", kMostColumns,
+              " has no registers for alibi of keys in pages"),
+      require(c.split_keys >= 0 && c.split_keys % c.block_k == 0, "split_keys=", c.split_keys,
+              " is no multiple of block_k=", c.block_k),
+      require(!p.batch_invariant || c.split_keys > 0 || p.num_splits == 1,
+              "batch_invariant takes split_keys, the size of splits, with split_kv=true"),
+  });
+}
+
+Verdict validate_sliced_sequences(const ForwardConfig& c, const Problem& p) {
+  if (c.split_kv) return validate_listed_splits(c, p);
+  return all({
+      require(!p.paged(), "cuda_sm90 with d and dv above ", kMostColumns,
+              " takes keys in pages with split_kv=true"),
+      validate_sequences(c, p),
+  });
+}
+
 Verdict validate_slices(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   return all({
       validate_problem(c, p, limits),
       validate_sliced_dims(c.head_dim, c.value_dim, p, kMostSlicedDims),
       validate_sliced_shape(c),
-      require(!p.paged() && !p.blocks && p.dropout == 0 && !p.bias,
-              "cuda_sm90 with d and dv above ", kMostColumns,
-              " takes no pages, lists of blocks, dropout and biases"),
+      require(!p.blocks && p.dropout == 0 && !p.bias, "cuda_sm90 with d and dv above ",
+              kMostColumns, " takes no lists of blocks, dropout and biases"),
+      require(!p.kv && !c.kv_e4m3, "cuda_sm90 takes no cache in e4m3"),
       validate_variant(c, p),
       validate_pack_gqa(c, p),
-      validate_sequences(c, p),
+      validate_sliced_sequences(c, p),
       validate_smem(c.smem_bytes(), limits),
   });
 }

@@ -43,7 +43,8 @@ struct ForwardConfig {
   // Columns of q, from the first, that stay in registers as left operands of scores: products then
   // read less shared memory.
   int q_columns_in_regs = 0;
-  // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
+  // Query heads, up to 16, of heads above kMostColumns up to 64, that read the same keys and are
+  // neighbouring rows of a tile. A query has
   // as many rows as the least power of two that holds them; what is left of those is not stored.
   int pack_gqa = 1;
   // Work tiles that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
@@ -65,11 +66,11 @@ struct ForwardConfig {
   bool dropout = false;  // of GPU targets: DropoutMask
   bool blocks = false;   // of GPU targets: the problem has lists of blocks (BlockLists)
   bool text = false;     // of cuda_sm80 and below: a mask_mod or a score_mod (UserText)
-  // Of cuda_sm80 in 16 bits and of few queries a sequence, dense or packed: the keys of all
-  // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
-  // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
-  // Warps share a tile's keys, its rows are those of pack_gqa heads. The kernel is the same for
-  // every num_splits and split_keys.
+  // Of cuda_sm80 in 16 bits, and of cuda_sm90 with heads above kMostColumns where they are packed,
+  // and of few queries a sequence, dense or packed: the keys of all sequences are dealt out on the
+  // device, by the lengths, in num_splits equal parts for as many thread blocks of each head; what
+  // splits of a sequence leave is combined in the same kernel. Warps share a tile's keys, its rows
+  // are those of pack_gqa heads. The kernel is the same for every num_splits and split_keys.
   bool split_kv = false;
   // Keys of a split, the same in every batch, twice as many and so on of sequences that would have
   // more than kMostFixedSplits; 0: as lengths and num_splits give it.

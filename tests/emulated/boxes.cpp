@@ -90,7 +90,7 @@ void BoxStore::write() {
 }  // namespace emulated
 
 std::uint64_t gpu::fifth_stride(const TiledTensor& tensor) {
-  return (std::uint64_t{1} << 34) - tensor.strides[0];
+  return (std::uint64_t{1} << 34) - tensor.strides[2];
 }
 
 // In the driver's place, and as particular.

@@ -8,6 +8,7 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/schedule/recompute_queue.h"
 #include "kernels/schedule/split_kv_scheduler.h"
+#include "kernels/schedule/split_piece_scheduler.cuh"
 #include "kernels/schedule/tile_scheduler.h"
 #include "kernels/schedule/varlen_scheduler.cuh"
 #include "kernels/softmax/tile_mask.h"
@@ -40,14 +41,18 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
       }
     }
   };
-  using BlockWalk = Either<kVarlen, VarlenTileScheduler<kConfig.static_max()>,
-                           Either<kSplitKv, SplitKvTileScheduler, PersistentTileScheduler>>;
+  using BlockWalk = Either<kConfig.split_kv, SplitPieceScheduler,
+                           Either<kVarlen, VarlenTileScheduler<kConfig.static_max()>,
+                                  Either<kSplitKv, SplitKvTileScheduler, PersistentTileScheduler>>>;
   using Walk = RecomputeQueue<Notes, kConfig.static_max(), BlockWalk>;
 
-  static DFA_DEVICE BlockWalk scheduler(const Sm90ForwardArgs& a, const Rings& rings) {
+  template <typename Args>
+  static DFA_DEVICE BlockWalk scheduler(const Args& a, const Rings& rings) {
     const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
     const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
-    if constexpr (kVarlen) {
+    if constexpr (kConfig.split_kv) {
+      return BlockWalk(a, block, blocks);
+    } else if constexpr (kVarlen) {
       return BlockWalk(a.args.packed, a.args.hq, rings.smem + kNotedAt);
     } else if constexpr (kSplitKv) {
       const SplitKv splits{a.partials.work_tiles, kConfig.num_splits};
@@ -176,6 +181,7 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
       AnyKeys::start(a, work, tiles, rings);
       rings.q.wait_empty();
       if constexpr (kSplitKv) Order::tell_piece(rings.order(), walk.scheduler().piece());
+      if constexpr (kConfig.split_kv) walk.scheduler().note_first();
       Order{walk.place(), walk.again(), work.seq, work.head, work.row, tiles}.tell(rings.order());
       walk.park();
       load_q(a, work, rings.q);

@@ -38,7 +38,8 @@ struct TileOrder {
     }
   }
 
-  // Of num_splits: which piece of a work tile, negative where it is whole.
+  // Of num_splits and split_kv: which piece of a work tile, or where it leaves its part; negative
+  // where the work tile is whole.
   static DFA_DEVICE void tell_piece(unsigned to, int piece) {
     static_assert(kOrderBytes >= 32);
     ptx::store_shared(to + 28, static_cast<unsigned>(piece));

@@ -2,6 +2,7 @@
 
 #include "kernels/forward/sm90_forward.cuh"
 #include "kernels/forward/sm90_paged_args.h"
+#include "kernels/schedule/page_place.h"
 
 // Hopper's forward over keys in pages: sm90_forward of packed sequences, whose tiles of keys come
 // in boxes of rows that lie in one page.
@@ -113,18 +114,16 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
   }
 
   // Of a lane's box: its first row, the column of the table that has its page, and where in that it
-  // begins. By the inverse of a page's rows the column is right, or 1 too small.
+  // begins.
   struct Place {
     int row;
     unsigned column, begin;
   };
   static DFA_DEVICE Place place_of(const Args& a, int tile) {
     const int row = tile * kBlockK + static_cast<int>(ptx::thread_index() % 32) * a.box_rows;
-    const unsigned at = static_cast<unsigned>(row), page = static_cast<unsigned>(a.args.paged.page);
-    unsigned column =
-        static_cast<unsigned>(static_cast<unsigned long long>(at) * a.page_inverse >> 32);
-    if (at - column * page >= page) ++column;
-    return {row, column, at - column * page};
+    const PagePlace at = page_place(static_cast<unsigned>(row),
+                                    static_cast<unsigned>(a.args.paged.page), a.page_inverse);
+    return {row, at.column, at.begin};
   }
 
   // A lane's page; none where there is no such tile, and behind the end, where the table may have

@@ -23,7 +23,7 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
   static constexpr bool kPaired = false;
   static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
-  static constexpr bool kSplitKv = kConfig.num_splits > 0;
+  static constexpr bool kSplitKv = kConfig.num_splits > 0 || kConfig.split_kv;
   static constexpr bool kVarlen = kConfig.varlen;
   static constexpr bool kHelped = false;
   using Seqlen = SeqlenInfo<kVarlen>;

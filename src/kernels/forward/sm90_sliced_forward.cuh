@@ -3,6 +3,8 @@
 #include "kernels/forward/sm90_sliced_block.cuh"
 // and then:
 #include "kernels/forward/sm90_forward.cuh"
+#include "kernels/forward/sm90_split_args.h"
+#include "kernels/schedule/page_place.h"
 #include "kernels/tile/left_operand.cuh"
 
 // Hopper's forward of heads above 256 columns, in fp16 and bf16.
@@ -41,6 +43,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
     return half;
   }
   using Store = Sm90Store<of_half()>;
+  using Args = Either<kConfig.split_kv, Sm90SplitForwardArgs, Sm90ForwardArgs>;
   using Output = typename Store::Output;
   static_assert(kBlockK == 64 && kRestColumns > 0 && kRestColumns <= kPieceColumns);
 
@@ -54,11 +57,10 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
 
   // The producer.
   struct Keys {
-    static DFA_DEVICE void start(const Sm90ForwardArgs&, const WorkTile&, const TileRange&,
-                                 Rings&) {}
+    static DFA_DEVICE void start(const Args&, const WorkTile&, const TileRange&, Rings&) {}
 
-    static DFA_DEVICE void rest(const Sm90ForwardArgs& a, const WorkTile& work,
-                                const TileRange& tiles, Rings& rings) {
+    static DFA_DEVICE void rest(const Args& a, const WorkTile& work, const TileRange& tiles,
+                                Rings& rings) {
       const int steps = steps_of(tiles);
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
@@ -68,58 +70,96 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
       if (steps > 0) load_v(a, work, tiles, steps - 1, rings);
     }
 
-    // Where there is no tile, one that is there stands in for it.
-    static DFA_DEVICE int row_of(const Sm90ForwardArgs& a, const WorkTile& work,
-                                 const TileRange& tiles, int step, int group) {
+    // The first key of a tile, or in pages, of a map its row. Where there is no tile, one that is
+    // there stands in for it.
+    static DFA_DEVICE int row_of(const Args& a, const WorkTile& work, const TileRange& tiles,
+                                 int step, int group) {
       const int tile = tile_of(tiles, step, group);
-      return work.seq.k_box_row(a.args, (tile < tiles.begin ? tiles.begin : tile) * kBlockK);
+      const int key = (tile < tiles.begin ? tiles.begin : tile) * kBlockK;
+      if constexpr (kConfig.paged) return key;
+      return work.seq.k_box_row(a.args, key);
     }
 
-    static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const WorkTile& work,
-                                  const TileRange& tiles, int step, Rings& rings) {
+    static DFA_DEVICE void load_k(const Args& a, const WorkTile& work, const TileRange& tiles,
+                                  int step, Rings& rings) {
 #pragma unroll 1
       for (int piece = 0; piece < kScorePieces; ++piece) {
         const int column = piece * kPieceColumns, rest = kConfig.head_dim - column;
 #pragma unroll
         for (int group = 0; group < 2; ++group) {
-          load_piece(a.k, work, row_of(a, work, tiles, step, group), column,
-                     rest < kPieceColumns ? rest : kPieceColumns, rings.of_group[group]);
+          load_piece<true>(a, work, row_of(a, work, tiles, step, group), column,
+                           rest < kPieceColumns ? rest : kPieceColumns, rings.of_group[group]);
         }
       }
     }
 
     // First the tile of the warpgroup's own weights, then the other's.
-    static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const WorkTile& work,
-                                  const TileRange& tiles, int step, Rings& rings) {
+    static DFA_DEVICE void load_v(const Args& a, const WorkTile& work, const TileRange& tiles,
+                                  int step, Rings& rings) {
 #pragma unroll 1
       for (int other = 0; other < 2; ++other) {
 #pragma unroll
         for (int piece = 0; piece < 2; ++piece) {
 #pragma unroll
           for (int group = 0; group < 2; ++group) {
-            load_piece(a.v, work, row_of(a, work, tiles, step, group ^ other),
-                       group * kColumns + piece * kPieceColumns,
-                       piece == 0 ? kPieceColumns : kRestColumns, rings.of_group[group]);
+            load_piece<false>(a, work, row_of(a, work, tiles, step, group ^ other),
+                              group * kColumns + piece * kPieceColumns,
+                              piece == 0 ? kPieceColumns : kRestColumns, rings.of_group[group]);
           }
         }
       }
     }
 
-    static DFA_DEVICE void load_piece(const TensorMap& map, const WorkTile& work, int row,
-                                      int column, int columns, Ring& ring) {
-      const int batch = work.seq.k_box_batch(), panels_there = columns / kPanelColumns;
+    template <bool kOfK>
+    static DFA_DEVICE void load_piece(const Args& a, const WorkTile& work, int row, int column,
+                                      int columns, Ring& ring) {
+      const int panels_there = columns / kPanelColumns;
       ring.wait_empty();
       ptx::arrive_expecting(ring.full(), panels_there * panel_bytes(kBlockK));
-      for (int panel = 0; panel < panels_there; ++panel) {
-        const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
-        const int at = column + panel * kPanelColumns;
-        ptx::load_box<kConfig.varlen>(to, map, ring.full(), at, row, work.kv_head, batch);
+      if constexpr (kConfig.paged) {
+        load_boxes<kOfK>(a, work, row, column, panels_there, ring);
+      } else {
+        const int batch = work.seq.k_box_batch();
+        for (int panel = 0; panel < panels_there; ++panel) {
+          const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
+          const int at = column + panel * kPanelColumns;
+          ptx::load_box<kConfig.varlen>(to, kOfK ? a.k : a.v, ring.full(), at, row, work.kv_head,
+                                        batch);
+        }
       }
       ring.next();
     }
+
+    // In boxes of rows that lie in one page each, counted back from the end of their own sequence,
+    // as sm90_paged_forward does: rows behind the end, and those of an entry that is no page of the
+    // cache, read as zeros.
+    template <bool kOfK>
+    static DFA_DEVICE void load_boxes(const Args& a, const WorkTile& work, int key, int column,
+                                      int panels_there, const Ring& ring) {
+      const PagedArgs& pages = a.args.paged;
+#pragma unroll 1
+      for (int first = 0; first < kBlockK; first += a.box_rows) {
+        const int left = work.seq.k_rows - key - first;
+        int rows = 0, end = 0;
+        if (left > 0) {
+          const PagePlace at = page_place(static_cast<unsigned>(key + first),
+                                          static_cast<unsigned>(pages.page), a.page_inverse);
+          const int page = pages.block_table[work.seq.batch * pages.table_row + at.column];
+          if (page >= 0 && page < pages.pages) {
+            rows = left < a.box_rows ? left : a.box_rows;
+            end = page * (kOfK ? a.k_page : a.v_page) + static_cast<int>(at.begin) + rows;
+          }
+        }
+        const unsigned to = ring.tile() + first * kPanelRowBytes;
+        for (int panel = 0; panel < panels_there; ++panel) {
+          ptx::load_box<true>(to + panel * panel_bytes(kBlockK), kOfK ? a.k : a.v, ring.full(),
+                              column + panel * kPanelColumns, kBoxOrigin - rows, work.kv_head, end);
+        }
+      }
+    }
   };
 
-  static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
+  static DFA_DEVICE void copy(const Args& a, Rings rings) {
     Producer::template copy_all<Keys>(a, rings);
   }
 
