@@ -49,14 +49,14 @@ Problem with_pack_gqa(const Problem& p) {
 }
 
 int select_pack_gqa(const Problem& p) {
-  constexpr int kMost = 16;
+  const int most = kSlicedSplitsHaveRunOnGpu && std::min(p.d, p.dv) > kMostColumns ? 64 : 16;
   const std::int64_t group = p.hq / p.hk;
   if (p.packed() || p.bias || p.blocks || p.dropout > 0 || has_backward(p)) return 1;
   const auto work_tiles = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };
   int best = 1;
-  while (best < kMost && group % (2 * best) == 0) best *= 2;
+  while (best < most && group % (2 * best) == 0) best *= 2;
   if (best > 1 && !fills_tiles_better(p, best)) best = 1;
-  for (int heads = 3; heads <= kMost; ++heads) {  // powers of two fill boxes, others must be better
+  for (int heads = 3; heads <= most; ++heads) {  // powers of two fill boxes, others must be better
     if (group % heads == 0 && 10 * work_tiles(heads) <= 9 * work_tiles(best)) best = heads;
   }
   return best;

@@ -66,10 +66,11 @@ inline constexpr MeasuredTile kMeasured[] = {
     {DType::fp16, 256, {5.57, 1.485}, {4.77, 1.496}, {128, 64, 2, 1, false, 2, 64}},
 };
 
-// Of heads above 256 columns, for 1088 of q and v together: by the time of 16k keys, and what 4k
+// Of heads above 256 columns, for so many of q and v together: by the time of 16k keys, and what 4k
 // took beside that.
 inline constexpr Source kOfSliced{"H200", "results/tables/wide_heads_h200.txt", "9313ea4"};
 inline constexpr TilePrice kSlicedTile{4.0, 1.71};
+inline constexpr int kSlicedColumns = 576 + 512;
 
 inline constexpr Source kOfPairs{"H200", "results/studies/hopper_pairs_h200.txt", "80c6af5"};
 inline constexpr Source kOfSplits{"H200", "results/studies/hopper_shares_h200.txt", "e6c32c8"};

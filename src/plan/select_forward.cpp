@@ -78,11 +78,20 @@ double predicted_us(const Problem& p, const MeasuredTile& m, int sm_count) {
   return blocks * rounds * tiles.tile_us();
 }
 
-double unlimited_us(const Problem& p, const WorkTiles& tiles, double blocks, double us) {
+// What reading keys and values once takes. Of a latent cache values are the first columns of keys:
+// their rows lie as far apart as those of keys, and no tensor of their own fits between.
+double read_us(const Problem& p) {
+  const Strides k = p.k(), v = p.v();
+  const std::int64_t apart = p.hk > 1 ? std::min(k.row, k.head) : k.row;
+  const bool values_in_keys = p.dv < p.d && k == v && apart < p.d + p.dv;
+  const std::int64_t columns = values_in_keys ? p.d : p.d + p.dv;
+  return static_cast<double>(bytes_of(p.dtype) * p.b * p.hk * p.sk * columns) / kReadBytesPerUs;
+}
+
+double unlimited_us(const WorkTiles& tiles, double blocks, double us, double read) {
   const double pace =
       std::clamp(kPaceAlone + kPaceTogether * blocks / tiles.at_once, kLeastPace.value, 1.);
-  const double bytes = static_cast<double>(bytes_of(p.dtype) * p.b * p.hk * p.sk * (p.d + p.dv));
-  const double busy = pace * us, read = bytes / kReadBytesPerUs;
+  const double busy = pace * us;
   return std::max(busy, read) + kBeside * std::min(busy, read);
 }
 
@@ -111,42 +120,44 @@ Splits split_last_round(const Problem& p, const WorkTiles& tiles, double whole_u
 }
 
 // Few, into 2, 4, 8, … parts each, as many as pay and as there are blocks for.
-Splits split_few(const Problem& p, const WorkTiles& tiles) {
-  const double whole = unlimited_us(p, tiles, tiles.count, tiles.tile_us());
+Splits split_few(const Problem& p, const WorkTiles& tiles, double read) {
+  const double whole = unlimited_us(tiles, tiles.count, tiles.tile_us(), read);
   Splits best{0, kSplitWorth};
   for (double parts = 2; parts * tiles.count <= tiles.at_once; parts *= 2) {
     const double us = tiles.price.tile_us + std::ceil(tiles.steps / parts) * tiles.price.step_us;
     const double splits = parts * tiles.count;
     const double time =
-        (unlimited_us(p, tiles, splits, us) + combined_us(p, parts, splits, tiles.rows)) / whole;
+        (unlimited_us(tiles, splits, us, read) + combined_us(p, parts, splits, tiles.rows)) / whole;
     if (time < best.time) best = {static_cast<int>(splits), time};
   }
   return best.count > 0 ? best : kWhole;
 }
 
-Splits worthwhile_splits(const Problem& p, const MeasuredTile& m, int sm_count) {
+Splits worthwhile_splits(const Problem& p, const MeasuredTile& m, int sm_count, double read) {
   const WorkTiles tiles(p, m, sm_count);
   if (m.tile.block_q > kMostSharedQueries || (tiles.masked && tiles.of_head > 1)) return kWhole;
   return tiles.count > tiles.at_once ? split_last_round(p, tiles, predicted_us(p, m, sm_count))
-                                     : split_few(p, tiles);
+                                     : split_few(p, tiles, read);
 }
 
 // Of heads above kMostColumns also into as many parts as there are blocks for: each work tile is
 // long there, and few fill a round.
 Splits sliced_splits(const Problem& asked, int sm_count) {
   const Problem p = priced_with_pack_gqa(asked);
-  const double columns = static_cast<double>(sm90_sliced_dim(p.d) + sm90_sliced_dim(p.dv)) / 1088;
+  const double columns =
+      static_cast<double>(sm90_sliced_dim(p.d) + sm90_sliced_dim(p.dv)) / kSlicedColumns;
   const TilePrice price{kSlicedTile.tile_us, columns * kSlicedTile.step_us};
   const MeasuredTile m{
       p.dtype, sm90_sliced_dim(p.d), price, price, {kGroupRows, kGroupRows, 4, 1, false}};
   const WorkTiles tiles(p, m, sm_count);
-  Splits best = worthwhile_splits(p, m, sm_count);
+  const double read = read_us(asked);  // once, whatever heads there are
+  Splits best = worthwhile_splits(p, m, sm_count, read);
   if (tiles.count > tiles.at_once || (tiles.masked && tiles.of_head > 1)) return best;
   const double parts = tiles.at_once / tiles.count;
   const double us = 2 * tiles.price.tile_us + std::ceil(tiles.steps / parts) * tiles.price.step_us;
-  const double time = (unlimited_us(p, tiles, tiles.at_once, us) +
+  const double time = (unlimited_us(tiles, tiles.at_once, us, read) +
                        combined_us(p, parts + 1, tiles.at_once + tiles.count, tiles.rows)) /
-                      unlimited_us(p, tiles, tiles.count, tiles.tile_us());
+                      unlimited_us(tiles, tiles.count, tiles.tile_us(), read);
   if (time < std::min(best.time, kSplitWorth.value)) best = {sm_count, time};
   return best;
 }
@@ -168,7 +179,7 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
     }
     priced.push_back({predicted_us(problem, m, sm_count), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
-    const Splits splits = e4m3 ? kWhole : worthwhile_splits(problem, m, sm_count);
+    const Splits splits = e4m3 ? kWhole : worthwhile_splits(problem, m, sm_count, read_us(problem));
     if (splits.count == 0) continue;
     priced.push_back({splits.time * priced.back().us, priced.back().tile});
     priced.back().tile.num_splits = splits.count;
@@ -317,10 +328,6 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
   return config;
 }
 
-// Plans take what a card has run: splits of heads above kMostColumns are there for configurations
-// that name them.
-constexpr bool kSlicedSplitsHaveRunOnGpu = false;
-
 // Of heads above kMostColumns.
 ForwardConfig sliced_config_of(const Problem& p) {
   ForwardConfig config = config_of(p, kLeastTile);
@@ -331,6 +338,21 @@ ForwardConfig sliced_config_of(const Problem& p) {
   return config;
 }
 
+// The same with keys in splits, where that is worth it.
+ForwardConfig split_sliced_config_of(const Problem& p, const Limits& limits) {
+  ForwardConfig config = sliced_config_of(p);
+  if (takes_sliced_split_kv(p)) return with_sliced_split_kv(config, p, limits);
+  if (!p.packed() && !p.blocks && sm90_sliced_dim(p.d) > 0 && sm90_sliced_dim(p.dv) > 0) {
+    config.num_splits = sliced_splits(p, limits.sm_count).count;
+  }
+  return config;
+}
+
+// Plans take what a card has run; what none has is there for configurations that name it.
+bool is_taken_unnamed(const ForwardConfig& c) {
+  return kSlicedSplitsHaveRunOnGpu || !c.sliced() || c.num_splits == 0;
+}
+
 // In the order to try them, while `visit` says so.
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
@@ -339,11 +361,8 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   if (e4m3 && p.paged()) return;
   if (limits.highest != Target::cuda_sm90) return;
   if (std::max(p.d, p.dv) > kMostColumns) {
-    ForwardConfig config = sliced_config_of(p);
-    if (kSlicedSplitsHaveRunOnGpu && !p.packed()) {
-      config.num_splits = sliced_splits(p, limits.sm_count).count;
-    }
-    if (visit(config) && config.num_splits > 0) visit(sliced_config_of(p));
+    const ForwardConfig whole = sliced_config_of(p), split = split_sliced_config_of(p, limits);
+    if (split == whole || visit(split)) visit(whole);
     return;
   }
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
@@ -354,7 +373,7 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
-    if (validate_hopper(config, p, limits)) first = config;
+    if (is_taken_unnamed(config) && validate_hopper(config, p, limits)) first = config;
     return !first;
   });
   return first;
@@ -397,6 +416,7 @@ template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  std::erase_if(legal, [](const ForwardConfig& c) { return !is_taken_unnamed(c); });
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -446,7 +466,12 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  const std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  if (std::ranges::any_of(legal, &is_taken_unnamed)) return Verdict::yes();
+  if (!legal.empty()) {
+    return Verdict::no(
+        "cuda_sm90 splits keys of d and dv above 256 on no card yet; target=cuda_sm90 names it");
+  }
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/prices_forward.h"
+#include "plan/steps.h"
 #include "plan/validate_gpu.h"
 #include "spec/passes.h"
 
@@ -106,7 +107,38 @@ bool has_many_keys(const Problem& p) {
 
 bool takes_split_kv(const Problem& p) { return !has_backward(p) && bytes_of(p.dtype) == 2; }
 
+// Of a tile of cuda_sm90 with heads above kMostColumns: of the heads of a key head as many as take
+// the fewest tiles, and of those the most.
+int sliced_heads(const Problem& p) {
+  const std::int64_t group = p.hq / p.hk, queries = queries_of(p);
+  const auto tiles = [&](int heads) {
+    const int rows = ForwardConfig{.pack_gqa = heads}.query_rows();
+    return group / heads * tiles_of(queries, kGroupRows / rows);
+  };
+  int best = 1;
+  for (int heads = 2; heads <= kGroupRows; ++heads) {
+    if (group % heads == 0 && tiles(heads) <= tiles(best)) best = heads;
+  }
+  return best;
+}
+
+// Up to here rows of a tile are of several heads, which read the same keys.
+constexpr std::int64_t kFewSlicedQueries = 16;
+
 }  // namespace
+
+bool takes_sliced_split_kv(const Problem& p) {
+  return takes_split_kv(p) && p.packed() && std::min(p.d, p.dv) > kMostColumns &&
+         (p.paged() || queries_of(p) <= kFewSlicedQueries);
+}
+
+ForwardConfig with_sliced_split_kv(ForwardConfig c, const Problem& p, const Limits& limits) {
+  c.split_kv = true;
+  c.pack_gqa = sliced_heads(p);
+  c.num_splits = splits_for(p.hq / c.pack_gqa, limits.sm_count);
+  if (p.batch_invariant) c.split_keys = kInvariantSplitKeys;
+  return c;
+}
 
 bool has_few_queries(const Problem& p) { return takes_split_kv(p) && are_few(p); }
 

@@ -20,4 +20,10 @@ bool split_kv_is_first(const Problem& problem);
 // Every legal one, the fastest first.
 std::vector<ForwardConfig> split_kv_candidates(const Problem& problem, const Limits& limits);
 
+// Of cuda_sm90 with heads above kMostColumns: packed sequences of few queries, and all keys in
+// pages. And its configuration, from one that splits no keys.
+bool takes_sliced_split_kv(const Problem& problem);
+ForwardConfig with_sliced_split_kv(ForwardConfig config, const Problem& problem,
+                                   const Limits& limits);
+
 }  // namespace dfa

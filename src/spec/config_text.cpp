@@ -64,10 +64,9 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("blocks", config.blocks);
   if (!sm90) visit("text", config.text);
   if constexpr (requires { config.split_kv; }) {
-    if (sm90) return;
     visit("split_kv", config.split_kv);
     visit("split_keys", config.split_keys);
-    visit("kv_e4m3", config.kv_e4m3);
+    if (!sm90) visit("kv_e4m3", config.kv_e4m3);
   }
 }
 

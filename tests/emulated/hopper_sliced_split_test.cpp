@@ -148,9 +148,12 @@ TEST(EmulatedHopperSlicedSplit, WildTablesReadNothingOutside) {
   t.block_table[1] = 2000000000;
   t.block_table[2] = -7;
   t.seqused_k[1] = 2000000000;
-  run_split<kConfig>(t.p, t.forward_args(), {3}, 2);
-  run_split<kConfig>(alone.p, alone.forward_args(), {3}, 2);
+  run_split<kConfig>(t.p, t.forward_args(), {3, 64}, 2);
+  run_split<kConfig>(alone.p, alone.forward_args(), {3, 64}, 2);
   for (std::int64_t i = 0; i < t.count(t.o); ++i) ASSERT_TRUE(std::isfinite(t.at(t.o, i))) << i;
+  for (std::int64_t x = 10 * 1024; x < 15 * 1024; ++x) {
+    ASSERT_EQ(t.at(t.o, x), alone.at(alone.o, x)) << x;
+  }
 }
 
 }  // namespace
