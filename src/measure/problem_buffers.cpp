@@ -18,6 +18,7 @@
 #include "spec/block_lists.h"
 #include "spec/blocks.h"
 #include "spec/less_exact.h"
+#include "spec/values_in_keys.h"
 
 namespace dfa::measure {
 namespace {
@@ -271,7 +272,12 @@ struct ProblemBuffers::Tensors {
     if (!draws) {
       q.fill(problem.dtype, seed, given.q);
       k.fill(problem.kv_dtype(), seed + 1, given.k);
-      v.fill(problem.kv_dtype(), seed + 2, given.v);
+      latent = values_in_keys(problem) && given.v == nullptr && !has_backward(problem);
+      if (latent) {
+        v.fill(problem.kv_dtype(), 0, k.to_host().data());
+      } else {
+        v.fill(problem.kv_dtype(), seed + 2, given.v);
+      }
       factors = std::make_unique<Factors>(given.factors, on);
     } else {
       std::vector<float> of_q;
@@ -300,7 +306,7 @@ struct ProblemBuffers::Tensors {
   ForwardArgs forward_args(void* space) const {
     return {.q = q.data(),
             .k = k.data(),
-            .v = v.data(),
+            .v = latent ? k.data() : v.data(),
             .o = o.data(),
             .lse = static_cast<float*>(lse.data()),
             .workspace = space,
@@ -358,6 +364,7 @@ struct ProblemBuffers::Tensors {
   const Backend& backend;
   const Device& on;
   int sm_budget = 0;
+  bool latent = false;  // values are read where keys lie; v has a copy for the host
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
   SequenceArrays host_sequences;
   std::vector<float> host_slopes, host_sinks;

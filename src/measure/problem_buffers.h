@@ -48,7 +48,8 @@ std::size_t tensor_bytes(const Problem& problem);
 std::size_t quantised_bytes(const Problem& problem, const PassPlans& plans);
 
 // Host data for the inputs, in the type and strides of the problem; null: seeded normal values
-// (seeds: q seed, k seed + 1, v seed + 2, do seed + 3), which e4m3 keeps with a factor a head.
+// (seeds: q seed, k seed + 1, v seed + 2, do seed + 3), which e4m3 keeps with a factor a head. Of a
+// forward whose strides say that values are columns of keys (values_in_keys) they are.
 struct HostInputs {
   const void* q = nullptr;
   const void* k = nullptr;

@@ -16,6 +16,7 @@
 #include "spec/e4m3.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
+#include "spec/values_in_keys.h"
 
 namespace dfa {
 namespace {
@@ -78,13 +79,9 @@ double predicted_us(const Problem& p, const MeasuredTile& m, int sm_count) {
   return blocks * rounds * tiles.tile_us();
 }
 
-// What reading keys and values once takes. Of a latent cache values are the first columns of keys:
-// their rows lie as far apart as those of keys, and no tensor of their own fits between.
+// What reading keys and values once takes.
 double read_us(const Problem& p) {
-  const Strides k = p.k(), v = p.v();
-  const std::int64_t apart = p.hk > 1 ? std::min(k.row, k.head) : k.row;
-  const bool values_in_keys = p.dv < p.d && k == v && apart < p.d + p.dv;
-  const std::int64_t columns = values_in_keys ? p.d : p.d + p.dv;
+  const std::int64_t columns = values_in_keys(p) ? p.d : p.d + p.dv;
   return static_cast<double>(bytes_of(p.dtype) * p.b * p.hk * p.sk * columns) / kReadBytesPerUs;
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "compilers/default_kernels.h"
+#include "plan/pack_gqa.h"
 #include "plan/select_split_kv.h"
 
 namespace dfa::cuda {
@@ -199,6 +200,24 @@ TEST_P(CompileTest, HoppersHeadsAbove256CompileWithoutSpills) {
              {"fwdbwd fp16 causal h2 s200 d264", "fwdbwd bf16 h2 s200 d384 dv512 window(9,9)",
               "fwd fp16 h2 d512 lens(64,64) chunk(9) alibi", "fwd bf16 hq6 hk2 s20 d512"})) {
     compile_defaults(line);
+  }
+}
+
+// Whether plans take them or not: keys dealt out on the host, and by the lengths on the device.
+TEST_P(CompileTest, HoppersSplitsOfHeadsAbove256CompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* line : cases(
+           {"fwd bf16 b1 hq128 hk1 sq1 sk16384 d576 dv512",
+            "fwd bf16 causal hq128 hk1 lens(1,2) lens_k(900,9000) d576 dv512 page(64)",
+            "fwd fp16 causal hq6 hk2 lens(1,2) lens_k(900,90) d512 dv384 page(16) softcap(3) sink"},
+           {"fwd fp16 causal b1 hq6 hk1 sq9 sk16384 d384 softcap(3) alibi sink",
+            "fwd bf16 hq128 hk1 lens(1,2) lens_k(900,9000) d576 dv512",
+            "fwd fp16 causal hq4 hk2 lens(1,2) lens_k(900,90) d512 softcap(3) alibi sink"})) {
+    const Problem p = with_pack_gqa(parse_problem(line));
+    const std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
+    ASSERT_FALSE(all.empty()) << line;
+    EXPECT_GT(all[0].num_splits, 0) << line;
+    compile(forward_launches(p, all[0]));
   }
 }
 

@@ -188,7 +188,7 @@ TEST(GpuLegality, HopperHasKernelsForHeadsAbove256) {
   }
   for (const char* line :
        {"fwdbwd fp32 h2 s100 d512", "fwd bf16 h2 s100 d512 bias(1,h)",
-        "fwd bf16 hq2 hk1 d512 lens(9,3) lens_k(70,9) page(16)", "fwdbwd bf16 h2 s128 d512 dv256",
+        "fwd bf16 hq2 hk1 d512 lens(9,3) lens_k(70,9) page(12)", "fwdbwd bf16 h2 s128 d512 dv256",
         "fwdbwd bf16 h2 s128 d512 score_mod(2*score)"}) {
     EXPECT_EQ(targets(line).first, kNone.first) << line;
   }
