@@ -107,8 +107,12 @@ bool has_many_keys(const Problem& p) {
 
 bool takes_split_kv(const Problem& p) { return !has_backward(p) && bytes_of(p.dtype) == 2; }
 
+// Up to here rows of a tile are of several heads, which read the same keys.
+constexpr std::int64_t kFewSlicedQueries = 16;
+
 // Of a tile of cuda_sm90 with heads above kMostColumns: of the heads of a key head as many as take
-// the fewest tiles, and of those the most.
+// the fewest tiles. Of those the most where some sequences may have fewer queries than others, and
+// of prompts the fewest, as lists are by tiles of queries.
 int sliced_heads(const Problem& p) {
   const std::int64_t group = p.hq / p.hk, queries = queries_of(p);
   const auto tiles = [&](int heads) {
@@ -117,13 +121,12 @@ int sliced_heads(const Problem& p) {
   };
   int best = 1;
   for (int heads = 2; heads <= kGroupRows; ++heads) {
-    if (group % heads == 0 && tiles(heads) <= tiles(best)) best = heads;
+    if (group % heads != 0) continue;
+    const std::int64_t fewer = tiles(best) - tiles(heads);
+    if (fewer > 0 || (fewer == 0 && queries <= kFewSlicedQueries)) best = heads;
   }
   return best;
 }
-
-// Up to here rows of a tile are of several heads, which read the same keys.
-constexpr std::int64_t kFewSlicedQueries = 16;
 
 }  // namespace
 

@@ -126,6 +126,21 @@ TEST(EmulatedHopperSlicedSplit, SplitsOfOneSize) {
   }
 }
 
+// The first lane of a warp may be phases ahead of its others.
+TEST(EmulatedHopperSlicedSplit, LanesOfAnyWarpMayBeLate) {
+  constexpr auto kConfig = split(kBf16, 576, 512, 16, false);
+  const std::string line =
+      "fwd bf16 causal hq16 hk1 lens(4,1,0,6,2) lens_k(450,1,9,0,65) d576 dv512";
+  Tensors together(line, 5);
+  run_split<kConfig>(together.p, together.forward_args(), {3}, 2);
+  for (const int warp : {0, 4, 7, 8, 11}) {
+    Tensors lanes(line, 5);
+    const WithTiming with(late_lanes(warp));
+    run_split<kConfig>(lanes.p, lanes.forward_args(), {3}, 2);
+    EXPECT_TRUE(lanes.o == together.o) << warp;
+  }
+}
+
 // MLA's cache: values are the first columns of the keys.
 TEST(EmulatedHopperSlicedSplit, ValuesThatArePartOfKeys) {
   constexpr auto kConfig = split(kBf16, 576, 512, 16, true);

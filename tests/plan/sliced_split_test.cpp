@@ -59,7 +59,11 @@ TEST(SlicedSplits, PackedSequencesOfFewQueriesAreDealtOutOnTheDevice) {
   EXPECT_EQ(first_of("fwd bf16 hq96 hk1 d576 dv512 lens(2,2) lens_k(90,900)").pack_gqa, 32);
   // Prompts take it in pages alone.
   EXPECT_FALSE(first_of("fwd bf16 causal hq4 hk1 d512 lens(700) lens_k(900)").split_kv);
-  EXPECT_TRUE(first_of("fwd bf16 causal hq4 hk1 d512 lens(700) lens_k(900) page(16)").split_kv);
+  const ForwardConfig prompt =
+      first_of("fwd bf16 causal hq4 hk1 d512 lens(700) lens_k(900) page(16)");
+  EXPECT_TRUE(prompt.split_kv);
+  EXPECT_EQ(prompt.pack_gqa, 1);
+  EXPECT_EQ(prompt.num_splits, 33);
   EXPECT_EQ(
       first_of("fwd bf16 hq4 hk1 d512 lens(1) lens_k(900) page(16) batch_invariant").split_keys,
       1024);

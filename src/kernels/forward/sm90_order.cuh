@@ -47,6 +47,11 @@ struct TileOrder {
   static DFA_DEVICE int told_piece(unsigned from) {
     return static_cast<int>(ptx::load_shared(from + 28));
   }
+  // By the lane that gives the stage back, as in told().
+  static DFA_DEVICE int told_piece(unsigned from, unsigned lane) {
+    return static_cast<int>(
+        __shfl_sync(ptx::kWholeWarp, lane == 0 ? ptx::load_shared(from + 28) : 0, 0));
+  }
 
   // The lane that gives the stage back reads for its warp.
   static DFA_DEVICE TileOrder told(unsigned from, unsigned lane) {

@@ -273,7 +273,7 @@ struct Sm90SlicedForward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kCo
       rings.q.wait_full();
       const Order order = Order::told(rings.order(), lane());
       if (order.place == Order::kOver) break;
-      const int split = kSplitKv ? Order::told_piece(rings.order()) : -1;
+      const int split = kSplitKv ? Order::told_piece(rings.order(), lane()) : -1;
       const TileRange plain = plain_keys(args, order.seq, order.row, args.scale_log2);
       const Logits logits(args, order.seq, order.head, order.row + warp_row());
       const unsigned q = rings.q.tile();
