@@ -80,6 +80,15 @@ TEST(EmulatedHopperSlicedSplit, PackedKeys) {
       "window(90,20) hq6 hk2 lens(20,1,9) lens_k(331,0,64) d264", {4});
 }
 
+// More than a warp joins at once.
+TEST(EmulatedHopperSlicedSplit, ManySplitsOfOneSequence) {
+  constexpr auto kConfig = split(kBf16, 384, 384, 1, false);
+  const std::string line = "fwd bf16 h1 lens(1) lens_k(4500) d264 scale(3)";
+  Tensors t(line, 7);
+  EXPECT_GT(run_split<kConfig>(t.p, t.forward_args(), {36}, 3), 32);
+  expect_met(check_forward(t.p, t.forward_args()), line);
+}
+
 TEST(EmulatedHopperSlicedSplit, KeysInPages) {
   constexpr auto kConfig = split(kBf16, 576, 512, 16, true);
   for (const int page : {8, 16, 48, 64, 256}) {
@@ -159,11 +168,15 @@ TEST(EmulatedHopperSlicedSplit, ValuesThatArePartOfKeys) {
 TEST(EmulatedHopperSlicedSplit, WildTablesReadNothingOutside) {
   constexpr auto kConfig = split(kBf16, 512, 512, 2, true);
   const std::string line = "fwd bf16 hq2 hk1 lens(5,5,5) lens_k(70,64,40) d512 page(16)";
-  Tensors t(line, 4), alone(line, 4);
+  Tensors t(line, 4), alone(line, 4), none(line, 4);
   t.block_table[1] = 2000000000;
   t.block_table[2] = -7;
+  t.block_table[3] = (1 << 28) + 1;  // times rows that is page 1 in 32 bits
   t.seqused_k[1] = 2000000000;
   run_split<kConfig>(t.p, t.forward_args(), {3, 64}, 2);
+  std::fill_n(none.block_table.begin() + 1, 3, -1);
+  run_split<kConfig>(none.p, none.forward_args(), {3, 64}, 2);
+  EXPECT_EQ(0, std::memcmp(t.o.data(), none.o.data(), 5 * 2 * 512 * 2));
   run_split<kConfig>(alone.p, alone.forward_args(), {3, 64}, 2);
   for (std::int64_t i = 0; i < t.count(t.o); ++i) ASSERT_TRUE(std::isfinite(t.at(t.o, i))) << i;
   for (std::int64_t x = 10 * 1024; x < 15 * 1024; ++x) {
