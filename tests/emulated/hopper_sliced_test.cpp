@@ -90,6 +90,8 @@ TEST(EmulatedHopperSliced, Splits) {
   expect_right<with_splits(sliced(kBf16, 384, 384), 3)>("window(90,20) b1 h1 sq130 sk60 d264");
   expect_right<with_splits(with_heads(sliced(kBf16, 576, 512), 16), 5)>(
       "causal b2 hq32 hk1 sq3 sk250 d576 dv512");
+  expect_right<with_splits(with_heads(sliced(kFp16, 512, 512), 48), 5)>(
+      "causal b1 hq96 hk1 sq2 sk250 d512 layout(bshd)");
   expect_right<with_splits(with_logits(sliced(kBf16, 512, 512), kSoftcap | kSink), 4)>(
       "causal b1 hq2 hk1 sq5 sk400 d512 softcap(4) sink");
   expect_right<with_splits(ranges(sliced(kBf16, 512, 512)), 3)>("causal b1 h1 s200 d512 chunk(70)");
