@@ -8,7 +8,7 @@ _Algorithm = Literal["auto", "flash", "standard"]
 @overload
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: tuple[int, int] | None = None,
-    scale: float | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
+    scale: float | Array | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
     prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
     mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
@@ -18,7 +18,7 @@ def attention(
 @overload
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: tuple[int, int] | None = None,
-    scale: float | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
+    scale: float | Array | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
     prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
     mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
@@ -28,7 +28,7 @@ def attention(
 @overload
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: tuple[int, int] | None = None,
-    scale: float | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
+    scale: float | Array | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
     prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
     mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,

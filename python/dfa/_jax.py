@@ -87,13 +87,17 @@ def fitting(q, k, v, scale, shared=True):
 
 
 def _scaled(q, scale):
-    """(q, the kernels' scale). One that JAX traces multiplies q: kernels take a number that is known before they run."""
-    if not isinstance(scale, jax.core.Tracer):
+    """(q, the kernels' scale). One that JAX traces, and one of each query head, multiplies q: kernels take a number that is known before
+    they run."""
+    if not isinstance(scale, jax.core.Tracer) and getattr(scale, "ndim", 0) == 0:
         return q, scale_of(scale)
-    if scale.shape != () or not (jnp.issubdtype(scale.dtype, jnp.floating) or jnp.issubdtype(scale.dtype, jnp.integer)):
-        raise TypeError(f"scale {shown(scale)}; accepted: one real number, or None for 1 / sqrt(d)")
+    real = jnp.issubdtype(scale.dtype, jnp.floating) or jnp.issubdtype(scale.dtype, jnp.integer)
+    if not real or scale.shape not in ((), (q.shape[1],)):
+        raise TypeError(f"scale {shown(scale)}; accepted: one real number, one for each query head, here [{q.shape[1]}], or None for "
+                        "1 / sqrt(d)")
     usual = scale_at_width(0.0, q.shape[3])  # by which the kernels multiply: q stays as large as it was
-    return (q.astype(jnp.float32) * (scale.astype(jnp.float32) / usual)).astype(q.dtype), usual
+    factor = jnp.asarray(scale).astype(jnp.float32) / usual
+    return (q.astype(jnp.float32) * (factor if factor.ndim == 0 else factor[:, None, None])).astype(q.dtype), usual
 
 
 def _padded(x):

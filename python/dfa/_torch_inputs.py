@@ -1,10 +1,10 @@
 """Tensors that no kernel takes as they lie, made into such: shapes, strides and scales, with their gradients."""
 
 import torch
-from torch.compiler import is_compiling
 
 from dfa._shapes import nothing_to_read, padded_width, scale_at_width, scale_of, sizes_of
 from dfa._torch_calls import dense, fits
+from dfa._torch_scale import scaled
 
 _pad = torch.nn.functional.pad
 
@@ -13,8 +13,7 @@ def attend(call, q, k, v, scale, return_lse):
     """(o, lse) or o of call(q, k, v, scale, return_lse) on tensors that fit."""
     for name, tensor in zip("qkv", (q, k, v)):
         check_kind(name, tensor)
-    if isinstance(scale, torch.Tensor):
-        q, scale = _with_scale(q, scale)
+    q, scale = scaled(q, scale)
     if fits(q, k, v):
         return call(q, k, v, scale, return_lse)
     if not q.dim() == k.dim() == v.dim() == 4:
@@ -57,35 +56,3 @@ def _of_nothing(q, k, v, return_lse):
     if not return_lse:
         return o
     return o, q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-
-
-class _ScaledBy(torch.autograd.Function):
-    """q as it is; its gradient also tells that of the scale, since scores are scale · q kᵀ."""
-
-    @staticmethod
-    def forward(q, scale):
-        return q.view_as(q)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, dq):
-        q, scale = ctx.saved_tensors
-        return dq, ((q.double() * dq.double()).sum() / scale.double()).to(scale.dtype).reshape(scale.shape)
-
-
-def _with_scale(q, scale):
-    if scale.numel() != 1 or not scale.is_floating_point() or scale.layout != torch.strided:
-        raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}, {scale.layout}; accepted: one floating-point "
-                         "number")
-    if is_compiling():  # a graph for all values of the scale
-        return (q.float() * scale.float().reshape(())).to(q.dtype), 1.0
-    try:
-        value = float(scale.detach())
-    except RuntimeError:
-        raise ValueError("scale is a tensor without one value here (mapped over by torch.vmap, or on the device meta); accepted: "
-                         "one number for all") from None
-    return (_ScaledBy.apply(q, scale) if scale.requires_grad and torch.is_grad_enabled() else q), value

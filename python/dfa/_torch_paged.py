@@ -16,6 +16,7 @@ from dfa._plan import plan_of
 from dfa._shapes import check_dims, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
+from dfa._torch_scale import scaled
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
                                as_given, check_integers, check_operands, most_rows, strides_of_rows)
 
@@ -105,7 +106,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
         _refuse_what_has_no_rule(q, k, v)
         if _transformed():
             raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
-    refuse_gradients(q=q, k=k, v=v, sinks=sinks)
+    refuse_gradients(q=q, k=k, v=v, sinks=sinks, scale=scale if isinstance(scale, torch.Tensor) else None)
     cache = k, v
     if _any_autocast():
         q, k, v = _autocast(q, k, v) if not is_e4m3_cache(k, v) else (_autocast(q)[0], k, v)
@@ -119,6 +120,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
     given = q, k, v, block_table, sinks
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
+    q, scale = scaled(q, scale)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
     if write is not None:
         if not torch.compiler.is_compiling() and 0 not in (*q.shape, *k.shape, *block_table.shape):

@@ -23,6 +23,7 @@ from dfa._torch_bias import as_read, bias_of, check_bias_holds, of_every_key
 from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
 from dfa._torch_quantize import E4M3
+from dfa._torch_scale import scaled
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
@@ -80,7 +81,7 @@ def forward_options(rest):
 
 def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None = None,
                      max_seqlen_q: int | Tensor | None = None, max_seqlen_k: int | Tensor | None = None, *,
-                     causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
+                     causal: bool = False, window: tuple[int, int] | None = None, scale: float | Tensor | None = None,
                      softcap: float | None = None, alibi_slopes: Tensor | None = None, sinks: Tensor | None = None,
                      bias: Tensor | None = None, chunk: int | None = None, prefix: int | None = None,
                      dropout_p: float = 0.0, seed: int | torch.Generator | Tensor | None = None,
@@ -186,9 +187,10 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
+    given = q, k, v
+    q, scale = scaled(q, scale)
     options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q), *texts,
                *asked, _known_most("max_seqlen_q", max_seqlen_q), _known_most("max_seqlen_k", max_seqlen_k))
-    given = q, k, v
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated

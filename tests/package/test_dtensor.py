@@ -61,7 +61,8 @@ def worst(case, mesh):
 
 def everything(rank):
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
-    return {name: worst(case, mesh) for name, case in places().items()}, of_packed(mesh), refusals(mesh), of_a_model(mesh)
+    return ({name: worst(case, mesh) for name, case in places().items()}, of_packed(mesh), refusals(mesh), of_a_model(mesh),
+            of_a_scale(mesh))
 
 
 def of_packed(mesh):
@@ -78,6 +79,28 @@ def of_packed(mesh):
     (o * distribute_tensor(d_o, mesh, [Shard(1)])).sum().backward()
     pairs = [(x.grad.full_tensor(), y.grad) for x, y in zip(mine, whole)] + [(own_bias.grad, whole[3].grad)]
     return max(float((a - b).abs().max()) for a, b in pairs), o.placements[0]
+
+
+def of_a_scale(mesh):
+    """Of tensors that are sharded, with a scale that is a plain tensor, or a DTensor, with its gradient: the largest differences."""
+    import dfa
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    *qkv, d_o = drawn()
+    worst = 0.0
+    for value in (torch.tensor(0.3), torch.linspace(-0.5, 0.5, 8)):
+        whole = value.clone().requires_grad_()
+        right = dfa.attention(*qkv, scale=whole)
+        (right * d_o).sum().backward()
+        for place in (Shard(0), Shard(1), Shard(2)):
+            mine = [distribute_tensor(x, mesh, [place if i == 0 or place.dim < 2 else Replicate()]) for i, x in enumerate(qkv)]
+            for scale in (value.clone(), distribute_tensor(value.clone(), mesh, [Replicate()])):
+                scale.requires_grad_()
+                o = dfa.attention(*mine, scale=scale)
+                (o * distribute_tensor(d_o, mesh, o.placements)).sum().backward()
+                gradient = scale.grad.full_tensor() if hasattr(scale.grad, "full_tensor") else scale.grad
+                for got, wanted in ((o.full_tensor(), right), (gradient, whole.grad)):
+                    worst = max(worst, float(((got - wanted).abs() / (1 + wanted.abs())).max()))
+    return worst
 
 
 def refusals(mesh):
@@ -125,8 +148,8 @@ def of_a_model(mesh):
 def test_shards_give_what_the_whole_gives(tmp_path):
     for told in run(2, everything, tmp_path):
         assert isinstance(told, tuple), told
-        cases, (packed, placed), (mixed, shapes, e4m3), model = told
-        assert model < 1e-5
+        cases, (packed, placed), (mixed, shapes, e4m3), model, scales = told
+        assert model < 1e-5 and scales < 1e-5
         for name, (error, placement, transfers) in cases.items():
             *_, wanted, counted = places()[name]
             assert error < 1e-5, (name, error)

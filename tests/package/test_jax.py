@@ -198,6 +198,29 @@ def test_a_scale_that_is_learned(dtype, tolerance):
     assert jnp.array_equal(dfa.attention(q, k, v, scale=jnp.float32(0.5)), dfa.attention(q, k, v, scale=0.5))
 
 
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0, "causal": True}, {"sinks": jnp.arange(4.0)}])
+def test_a_scale_of_each_query_head(options):
+    q, k, v = inputs(hq=4)
+    scales = jnp.array([0.1, 0.0, -0.3, 0.25])
+
+    def ours(scales):
+        return dfa.attention(q, k, v, scale=scales, **options)
+
+    def by_heads(scales):  # a head at a time; each sink is a head's own
+        group = q.shape[1] // k.shape[1]
+        return jnp.concatenate([dfa.attention(q[:, h:h + 1] * scales[h], k[:, h // group:h // group + 1], v[:, h // group:h // group + 1],
+                                              scale=1.0, **{name: x[h:h + 1] if name == "sinks" else x for name, x in options.items()})
+                                for h in range(4)], 1)
+    assert close(ours(scales), by_heads(scales), 1e-5) and close(jax.jit(ours)(scales), by_heads(scales), 1e-5)
+    wanted = jax.grad(lambda s: (by_heads(s) ** 2).sum())(scales)
+    assert close(jax.jit(jax.grad(lambda s: (ours(s) ** 2).sum()))(scales), wanted, 1e-4)
+    several = jnp.stack([scales, 2 * scales])
+    assert close(jax.vmap(ours)(several)[1], by_heads(2 * scales), 1e-5)
+    for wrong in (jnp.ones(3), jnp.ones((4, 1)), jnp.ones(4, bool)):
+        with pytest.raises(TypeError, match="scale .*one for each query head, here .4."):
+            ours(wrong)
+
+
 @pytest.mark.parametrize("derivative", [
     lambda f, q: jax.jvp(f, (q,), (q,)), lambda f, q: jax.jacfwd(f)(q), lambda f, q: jax.hessian(f)(q),
     lambda f, q: jax.grad(lambda q: jax.grad(f)(q).sum())(q), lambda f, q: jax.jit(jax.jacfwd(f))(q),

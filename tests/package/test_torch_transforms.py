@@ -228,17 +228,6 @@ def test_deterministic_algorithms_are_asked_of_the_plan(monkeypatch):
 # Arguments that carry more than their values.
 
 
-@pytest.mark.parametrize("transform", [lambda f, s: torch.autograd.grad(f(s), s)[0], lambda f, s: torch.func.grad(f)(s.detach())])
-def test_a_learnable_scale(transform):
-    q, k, v = qkv()
-    scale = torch.nn.Parameter(torch.tensor([0.37]))
-    wanted = transform(lambda s: theirs(q * s, k, v, scale=1.0).square().sum(), scale)
-    close(transform(lambda s: dfa.attention(q, k, v, scale=s).square().sum(), scale), wanted)
-    close(dfa.attention(q, k, v, scale=scale.detach()), theirs(q, k, v, scale=0.37))
-    with pytest.raises(ValueError, match="one floating-point number"):
-        dfa.attention(q, k, v, scale=torch.ones(4, 1, 1))
-
-
 def test_negative_bits_are_signs():
     q, k, v = tensors(*3 * [(2, 4, 7, 16)], dtype=torch.complex64)
     args = [x.conj().imag for x in (q, k, v)]
