@@ -134,7 +134,8 @@ class Loop {
   std::string status() const {
     if (!loop_) return "not running";
     const auto last = loop_->last();
-    return last ? power::name_of(last->status) : "calibrating";
+    if (last) return power::name_of(last->status);
+    return loop_->silent() ? "silent" : "calibrating";
   }
   double duty() const { return loop_ ? loop_->duty() : 1; }
   std::optional<double> power_w() const {

@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from numbers import Real
 
 from dfa import _core
@@ -58,7 +59,8 @@ class Governor:
     each, after the card's own clock. min_energy, edp, latency:20ms (of a step) and max_performance are then policies as well, and choose a
     clock, as caps do that no lent limit holds: `clock_hz` tells which. Where clocks are no longer lent, it is the card's own.
 
-    status: calibrating, holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
+    status: calibrating, silent (the power sensor has said nothing for two seconds beyond calibrate_s: no cap is held, of which
+    one RuntimeWarning tells), holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
     value that can be had in `reachable`. duty: the share of the time that steps take. power_w (the mean of the last
     second, where the card has it), steps, waited_s, idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
     """
@@ -97,6 +99,7 @@ class Governor:
         self._loop = _core.Loop(str(policy), device, float(calibrate_s), None if idle_w is None else float(idle_w), _socket_of(privileges),
                                 clocks)
         self._step_s, self._resumed_s, self._limit_w = 0.0, None, None
+        self._device, self._has_warned = device, False
 
     def __enter__(self) -> "Governor":
         _wait_for_gpu()
@@ -118,6 +121,10 @@ class Governor:
         if self._share is not None:
             self._share.hold()
         self._loop.pace()
+        if not self._has_warned and self._loop.status == "silent":
+            self._has_warned = True
+            warnings.warn(f"the power sensor of {self._device} says nothing, so that what a step draws is not known: the loop runs on and "
+                          "no cap is held", RuntimeWarning, stacklevel=2)
         now, before = time.monotonic(), self._resumed_s
         if before is not None:
             self._step_s += (1.0 if not self._step_s else 0.2) * (now - before - self._step_s)

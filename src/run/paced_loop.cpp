@@ -14,6 +14,7 @@ namespace {
 constexpr double kSlice = 0.02;     // a duty that rose ends a wait this soon
 constexpr double kShortest = 1e-4;  // a sleep overshoots by some 60 us
 constexpr std::size_t kFewest = 3;
+constexpr double kPatience = 2;  // seconds beyond the calibration without a reading
 
 }  // namespace
 
@@ -114,6 +115,9 @@ void PacedLoop::calibrate(double took_s) {
   auto reading = meters_.mean != nullptr ? meters_.mean->read() : std::nullopt;
   if (!reading) reading = meters_.power->read();  // where means stay away, too
   if (reading) readings_w_.push_back(reading->value);
+  misses_ = reading ? 0 : misses_ + 1;
+  silent_ = misses_ >= kFewest && spent >= options_.calibrate_s + kPatience;
+  if (silent_) steps_s_.clear();  // what a step takes is of the time in which there are watts
   if (spent < options_.calibrate_s || readings_w_.size() < kFewest) return;
   add_point();
   if (clocks_hz_.empty()) return drive();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,6 +50,9 @@ class PacedLoop {
   void lose_levers(const std::string& reason);
 
   bool calibrated() const { return driver_ != nullptr; }
+  // Is nothing held because the power sensor says nothing, so that what the loop draws is not
+  // known? From any thread.
+  bool silent() const { return silent_; }
   // What the loop drew without gaps, once that is known.
   std::optional<double> full_w() const;
   double duty() const { return pacer_.duty(); }
@@ -75,9 +80,11 @@ class PacedLoop {
   mutable std::mutex mutex_;
   std::optional<power::Decision> last_;
   std::vector<double> steps_s_, readings_w_;  // of the calibration at one clock
-  std::vector<double> clocks_hz_;             // still to be measured, the next one last
-  std::optional<double> clock_hz_;            // at which it measures
-  std::vector<OperatingPoint> points_;        // measured, at the card's own clock first
+  std::size_t misses_ = 0;                    // steps since the last reading of the calibration
+  std::atomic<bool> silent_{false};
+  std::vector<double> clocks_hz_;       // still to be measured, the next one last
+  std::optional<double> clock_hz_;      // at which it measures
+  std::vector<OperatingPoint> points_;  // measured, at the card's own clock first
   StepTimes times_;
   double begin_s_ = 0;  // of the calibration at that clock
   double resumed_s_ = 0, waited_s_ = 0, owed_s_ = 0;

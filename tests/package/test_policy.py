@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -115,6 +116,21 @@ def test_a_governor_puts_gaps_after_steps_that_draw_too_much(card):
         assert governor.status in ("holding", "infeasible")
         assert governor.duty < 0.6 and 560 < governor.power_w < 640
     assert governor.waited_s > 0.5 and governor.steps > 20 and governor.status == "not running"
+
+
+def test_a_governor_whose_sensor_falls_silent_says_so_once(fake_nvml):
+    fake_nvml("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 600\ntick 0.02\nlimit 700\nlost 0.3 1000\n")
+    with warnings.catch_warnings(record=True) as told, dfa.Governor("power_cap:400W", device="GPU-aa", calibrate_s=0.0, idle_w=100) as governor:
+        warnings.simplefilter("always")
+        time.sleep(0.4)  # the card is lost from its first step on
+        end = time.monotonic() + 30
+        while governor.status == "calibrating" and time.monotonic() < end:
+            assert not told
+            time.sleep(0.005)
+            governor.pace()
+        governor.pace()
+        assert governor.status == "silent" and governor.duty == 1 and governor.waited_s == 0
+    assert [x.category for x in told] == [RuntimeWarning] and "the power sensor of GPU-aa says nothing" in str(told[0].message)
 
 
 def test_a_governor_lets_steps_be_that_draw_less(card):

@@ -85,6 +85,21 @@ class LoopMeter final : public Meter {
   const TurnedClock& clock_;
 };
 
+// Another one, that says nothing for a while.
+class MutedMeter final : public Meter {
+ public:
+  explicit MutedMeter(Meter& meter) : meter_(meter) {}
+  std::string name() const override { return meter_.name(); }
+  Quantity quantity() const override { return meter_.quantity(); }
+  double period_s() const override { return meter_.period_s(); }
+  Verdict status() const override { return meter_.status(); }
+  std::optional<Reading> read() override { return muted ? std::nullopt : meter_.read(); }
+  std::atomic<bool> muted{true};
+
+ private:
+  Meter& meter_;
+};
+
 constexpr double kWork = 0.004;  // seconds of a step
 
 // A loop whose card draws what it works, under a cap.
@@ -297,6 +312,52 @@ TEST(PacedLoop, AMeterOfMeansThatIsSilentKeepsNoCapAway) {
     loop.pace();
   }
   EXPECT_TRUE(loop.calibrated());
+}
+
+// Two seconds beyond its calibration it says that it holds nothing; once there are watts it does.
+TEST(PacedLoop, ASilentSensorIsNoEndlessCalibration) {
+  TurnedClock clock;
+  LoopMeter speaks(clock);
+  MutedMeter meter(speaks);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
+      {.power = &meter}, clock);
+  clock.driven = [&] { return loop.calibrated(); };
+  const auto steps_until = [&](double end_s) {
+    while (clock.now_s() < end_s) {
+      clock.sleep_s(kWork);
+      loop.pace();
+    }
+  };
+  steps_until(2.15);
+  EXPECT_FALSE(loop.silent());
+  steps_until(2.25);
+  EXPECT_TRUE(loop.silent());
+  EXPECT_FALSE(loop.calibrated());
+  EXPECT_EQ(loop.waited_s(), 0);
+  meter.muted = false;
+  clock.sleep_s(1);  // a step that is no measure of those with watts
+  loop.pace();
+  EXPECT_FALSE(loop.silent());
+  steps_until(clock.now_s() + 0.05);
+  EXPECT_TRUE(loop.calibrated());
+  EXPECT_FALSE(loop.silent());
+  EXPECT_NEAR(*loop.full_w(), 600, 30);
+}
+
+// Steps so long that the calibration has too few readings when it is over are no silence.
+TEST(PacedLoop, FewReadingsOfLongStepsAreNoSilence) {
+  TurnedClock clock;
+  LoopMeter meter(clock);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
+      {.power = &meter}, clock);
+  for (int i = 0; i < 2; ++i) {
+    clock.sleep_s(5);
+    loop.pace();
+    EXPECT_FALSE(loop.silent());
+    EXPECT_FALSE(loop.calibrated());
+  }
 }
 
 TEST(PacedLoop, ClocksWithoutAUseAreRefused) {
