@@ -5,8 +5,8 @@
 
 namespace dfa::power {
 
-Driver::Driver(Governor& governor, const Clock& clock, OnDecision on_decision)
-    : governor_(governor), clock_(clock), on_decision_(std::move(on_decision)) {}
+Driver::Driver(Governor& governor, const Clock& clock, OnDecision on_decision, double tick_s)
+    : governor_(governor), clock_(clock), on_decision_(std::move(on_decision)), tick_s_(tick_s) {}
 
 Driver::~Driver() { stop(); }
 
@@ -55,7 +55,7 @@ void Driver::loop() {
     const auto decision = governor_.tick(begin, activity_);
     stepping_s_ += clock_.now_s() - begin;
     if (decision && on_decision_) on_decision_(*decision);
-    wake_.wait_for(lock, std::chrono::duration<double>(kTick), [this] { return stopping_; });
+    wake_.wait_for(lock, std::chrono::duration<double>(tick_s_), [this] { return stopping_; });
   }
 }
 

@@ -11,15 +11,18 @@
 
 namespace dfa::power {
 
-// The thread that owns a governor: looks every 10 ms, steps when there is something new. Whatever
-// happens to the sensors, the kernels go on; what the governor makes of it is in its decisions.
+// The thread that owns a governor: looks every 10 ms, or as often as is said, steps when there is
+// something new. Whatever happens to the sensors, the kernels go on; what the governor makes of it
+// is in its decisions.
 class Driver {
  public:
   using OnDecision = std::function<void(const Decision&)>;
+  static constexpr double kTick = 0.01;
 
   // The meters of the governor and the clock must outlive the driver; while it runs, nobody else
   // reads these meters. on_decision is called from the thread.
-  Driver(Governor& governor, const Clock& clock, OnDecision on_decision = {});
+  Driver(Governor& governor, const Clock& clock, OnDecision on_decision = {},
+         double tick_s = kTick);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -37,11 +40,10 @@ class Driver {
  private:
   void loop();
 
-  static constexpr double kTick = 0.01;
-
   Governor& governor_;
   const Clock& clock_;
   OnDecision on_decision_;
+  const double tick_s_;       // of the machine's own time, whatever clock it is told
   mutable std::mutex mutex_;  // of everything below, and of the governor
   std::condition_variable wake_;
   Activity activity_;

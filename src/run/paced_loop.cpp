@@ -153,11 +153,13 @@ void PacedLoop::drive() {
   const std::lock_guard lock(policy_mutex_);
   full_w_ = points_.front().power_w;
   governor_ = std::make_unique<power::Governor>(setup, policy_, meters_, actuator());
-  driver_ =
-      std::make_unique<power::Driver>(*governor_, clock_, [this](const power::Decision& made) {
+  driver_ = std::make_unique<power::Driver>(
+      *governor_, clock_,
+      [this](const power::Decision& made) {
         const std::lock_guard mine(mutex_);
         last_ = made;
-      });
+      },
+      options_.look_s);
   driver_->set_activity({.step_s = times_.work_s()});
   driver_->start();
 }

@@ -25,6 +25,7 @@ struct LoopOptions {
   // A step is measured at these locked clocks too, each for calibrate_s after the card's own: then
   // a policy chooses among them, and may be one of time or joules.
   std::vector<double> clocks_hz{};
+  double look_s = power::Driver::kTick;  // how often the governor's thread looks
 };
 
 // Somebody's own loop, a training say, held under a cap by gaps after its steps and by the levers

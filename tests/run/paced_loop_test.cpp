@@ -101,6 +101,9 @@ class MutedMeter final : public Meter {
 };
 
 constexpr double kWork = 0.004;  // seconds of a step
+// Seconds from look to look of the governor's thread, by the machine's clock: time stands still
+// until it has looked, so that it sees what it would see every 10 ms, sooner.
+constexpr double kNoWait = 1e-5;
 
 // A loop whose card draws what it works, under a cap.
 struct CappedLoop {
@@ -113,7 +116,8 @@ struct CappedLoop {
       : loop({.policy = {power::Goal::power_cap, cap_w},
               .idle_w = 100,
               .limit_w = 700,
-              .calibrate_s = calibrate_s},
+              .calibrate_s = calibrate_s,
+              .look_s = kNoWait},
              {.power = &meter}, clock) {
     clock.driven = [this] { return loop.calibrated(); };
   }
@@ -189,7 +193,8 @@ TEST(PacedLoop, ALentLimitHoldsACapUntilItIsLost) {
                   .idle_w = 100,
                   .limit_w = 700,
                   .calibrate_s = 0.1,
-                  .lent = {.limit = limit}},
+                  .lent = {.limit = limit},
+                  .look_s = kNoWait},
                  {.power = &meter}, clock);
   clock.driven = [&] { return loop.calibrated(); };
   const auto steps = [&](int n) {
@@ -243,7 +248,8 @@ struct ClockedLoop {
                                                      hz = at;
                                                      locked.push_back(at);
                                                    }}},
-              .clocks_hz = {1500e6, 1000e6}},
+              .clocks_hz = {1500e6, 1000e6},
+              .look_s = kNoWait},
              {.power = &meter}, clock) {
     clock.driven = [this] { return loop.calibrated(); };
   }
@@ -303,9 +309,12 @@ TEST(PacedLoop, AMeterOfMeansThatIsSilentKeepsNoCapAway) {
   TurnedClock clock;
   LoopMeter meter(clock);
   testing::FakeMeter means(Quantity::power_w);  // told to say nothing
-  PacedLoop loop(
-      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
-      {.power = &meter, .mean = &means}, clock);
+  PacedLoop loop({.policy = {power::Goal::power_cap, 400},
+                  .idle_w = 100,
+                  .limit_w = 700,
+                  .calibrate_s = 0.1,
+                  .look_s = kNoWait},
+                 {.power = &meter, .mean = &means}, clock);
   clock.driven = [&] { return loop.calibrated(); };
   for (int i = 0; i < 60; ++i) {
     clock.sleep_s(kWork);
@@ -319,9 +328,12 @@ TEST(PacedLoop, ASilentSensorIsNoEndlessCalibration) {
   TurnedClock clock;
   LoopMeter speaks(clock);
   MutedMeter meter(speaks);
-  PacedLoop loop(
-      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
-      {.power = &meter}, clock);
+  PacedLoop loop({.policy = {power::Goal::power_cap, 400},
+                  .idle_w = 100,
+                  .limit_w = 700,
+                  .calibrate_s = 0.2,
+                  .look_s = kNoWait},
+                 {.power = &meter}, clock);
   clock.driven = [&] { return loop.calibrated(); };
   const auto steps_until = [&](double end_s) {
     while (clock.now_s() < end_s) {
