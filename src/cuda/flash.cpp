@@ -97,7 +97,7 @@ Verdict flash_supports(const Problem& p, const Limits& limits) {
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }
-  return has_backward(p) ? validate_config(select_backward(p, limits), p, limits) : Verdict::yes();
+  return has_backward(p) ? backward_fits(p, limits) : Verdict::yes();
 }
 
 FlashConfig asked_flash(const Problem& problem, const std::string& text, const Limits& limits) {

@@ -133,7 +133,12 @@ ForwardConfig asked_forward(const std::string& text, const Problem& problem, con
 
 BackwardConfig asked_backward(const std::string& text, const Problem& problem,
                               const Limits& limits) {
-  if (text.empty()) return legal(select_backward(problem, limits), problem, limits);
+  if (text.empty()) {
+    if (const Verdict fits = backward_fits(problem, limits); !fits) {
+      throw InvalidArgument("config: " + fits.reason);
+    }
+    return select_backward(problem, limits);
+  }
   return legal_config(text, gpu_backward_base(text, problem, limits), problem, limits);
 }
 

@@ -43,6 +43,10 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& problem, int sm_count);
 ForwardConfig select_forward(const Problem& problem, const Limits& limits);
 BackwardConfig select_backward(const Problem& problem, const Limits& limits);
 
+// Is that of the backward legal? No, with the reason, and where lists of blocks are the reason with
+// the sides that are legal.
+Verdict backward_fits(const Problem& problem, const Limits& limits);
+
 // Has Hopper a kernel for this pass? No, with the reason.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);
 Verdict sm90_backward_fits(const Problem& problem, const Limits& limits);

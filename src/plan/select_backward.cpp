@@ -1,5 +1,6 @@
 #include "plan/select_backward.h"
 
+#include <string>
 #include <vector>
 
 #include "plan/select.h"
@@ -56,6 +57,38 @@ BackwardConfig select_backward(const Problem& problem, const Limits& limits) {
   const std::vector<BackwardConfig> legal = gpu_candidates<BackwardConfig>(problem, limits);
   if (!legal.empty()) return legal[0];
   return first_portable_backward(problem, limits);
+}
+
+namespace {
+
+bool has_backward_by(Problem p, const Limits& limits, int block_q, int block_k) {
+  p.blocks->block_q = block_q;
+  p.blocks->block_k = block_k;
+  return !portable_backward_candidates(p, limits).empty();
+}
+
+// Tiles divide the sides of blocks, so that what fits one fits its multiples: the least, by turns.
+std::string sides_that_fit(const Problem& p, const Limits& limits) {
+  constexpr int kMost = 128, kLeast = 16;
+  int block_q = kLeast, block_k = kLeast;
+  while (block_q < kMost && !has_backward_by(p, limits, block_q, kMost)) block_q *= 2;
+  while (block_k < kMost && !has_backward_by(p, limits, block_q, block_k)) block_k *= 2;
+  if (!has_backward_by(p, limits, block_q, block_k)) return "";
+  return "; accepted: lists of blocks with sides in multiples of " + std::to_string(block_q) +
+         " queries and " + std::to_string(block_k) + " keys";
+}
+
+}  // namespace
+
+Verdict backward_fits(const Problem& p, const Limits& limits) {
+  const Verdict fits = validate_config(select_backward(p, limits), p, limits);
+  if (fits || !p.blocks) return fits;
+  const std::string sides = sides_that_fit(p, limits);
+  if (sides.empty()) return fits;
+  return Verdict::no("blocks of " + std::to_string(p.blocks->block_q) + " queries and " +
+                     std::to_string(p.blocks->block_k) +
+                     " keys have no backward with d=" + std::to_string(p.d) +
+                     ", dv=" + std::to_string(p.dv) + ": " + fits.reason + sides);
 }
 
 Verdict fp32x3_backward_fits(const Problem& p, const Limits& limits) {

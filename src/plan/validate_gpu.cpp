@@ -13,6 +13,7 @@ using namespace rules;
 
 constexpr int kMaxWarps = 16;
 constexpr int kMaxStages = 4;
+constexpr int kLeastSide = 16;  // of a tile
 
 Verdict validate_element(Target target, DType element, const Problem& p) {
   const char* dtype = name_of(p.dtype);
@@ -133,7 +134,29 @@ Limits limits_of(Target target, const Limits& limits) {
   return least;
 }
 
-Verdict validate_resources(const Tiles& t, const Limits& of_device) {
+// The largest sides that fit, of tiles that do not. bytes_of_sides(owned, walked)
+template <typename Bytes>
+std::string sides_that_fit(const Tiles& t, int there, const Bytes& bytes_of_sides) {
+  const auto text = [](const char* name, int side) { return name + ("=" + std::to_string(side)); };
+  for (int owned = t.owned; owned >= kLeastSide; owned /= 2) {
+    for (int walked = t.walked; walked >= kLeastSide; walked /= 2) {
+      if (bytes_of_sides(owned, walked) > there) continue;
+      return text(t.owned_name, owned) + ", " + text(t.walked_name, walked) + " would fit";
+    }
+  }
+  return "no smaller ones would fit";
+}
+
+template <typename Bytes>
+Verdict validate_smem(const Tiles& t, const Limits& limits, const Bytes& bytes_of_sides) {
+  const Verdict fits = validate_smem(t.smem_bytes, limits);
+  if (fits) return fits;
+  return no(t.owned_name, "=", t.owned, ", ", t.walked_name, "=", t.walked, ": ", fits.reason, "; ",
+            sides_that_fit(t, limits.smem_bytes, bytes_of_sides));
+}
+
+template <typename Bytes>
+Verdict validate_resources(const Tiles& t, const Limits& of_device, const Bytes& bytes_of_sides) {
   constexpr int kThreadRegisters = 255, kRegisterStep = 8;
   const Limits limits = limits_of(t.target, of_device);
   const int block = limits.smem_bytes < limits.multiprocessor_smem_bytes ? kBlockSmemBytes : 0;
@@ -142,7 +165,7 @@ Verdict validate_resources(const Tiles& t, const Limits& of_device) {
   const int share = kMultiprocessorRegisters / (32 * t.warps * std::max(t.ctas, 1));
   const int registers = std::min(kThreadRegisters, share / kRegisterStep * kRegisterStep);
   return all({
-      validate_smem(t.smem_bytes, limits),
+      validate_smem(t, limits, bytes_of_sides),
       require(resident, "ctas=", t.ctas, " thread blocks of ", t.smem_bytes,
               " bytes do not fit the ", there, " bytes of a multiprocessor"),
       require(t.registers <= registers, "a thread would need ", t.registers, " registers and has ",
@@ -150,9 +173,10 @@ Verdict validate_resources(const Tiles& t, const Limits& of_device) {
   });
 }
 
-Verdict validate_tiles(const Tiles& tiles, const Limits& limits) {
+template <typename Bytes>
+Verdict validate_tiles(const Tiles& tiles, const Limits& limits, const Bytes& bytes_of_sides) {
   const Verdict shape = validate_shape(tiles);
-  return shape ? validate_resources(tiles, limits) : shape;
+  return shape ? validate_resources(tiles, limits, bytes_of_sides) : shape;
 }
 
 Tiles tiles_of(const ForwardConfig& c) {
@@ -167,6 +191,15 @@ Tiles tiles_of(const ForwardConfig& c) {
           .ctas = c.ctas,
           .smem_bytes = c.smem_bytes(),
           .registers = expected_registers(c)};
+}
+
+Verdict validate_tiles(const ForwardConfig& c, const Limits& limits) {
+  return validate_tiles(tiles_of(c), limits, [&c](int queries, int keys) {
+    auto other = c;
+    other.block_q = queries;
+    other.block_k = keys;
+    return other.smem_bytes();
+  });
 }
 
 Tiles key_tiles_of(const BackwardConfig& c) {
@@ -195,6 +228,24 @@ Tiles query_tiles_of(const BackwardConfig& c) {
           .ctas = c.dq_ctas,
           .smem_bytes = c.dq_smem_bytes(),
           .registers = expected_dq_registers(c)};
+}
+
+Verdict validate_key_tiles(const BackwardConfig& c, const Limits& limits) {
+  return validate_tiles(key_tiles_of(c), limits, [&c](int keys, int queries) {
+    auto other = c;
+    other.block_k = keys;
+    other.block_q = queries;
+    return other.smem_bytes();
+  });
+}
+
+Verdict validate_query_tiles(const BackwardConfig& c, const Limits& limits) {
+  return validate_tiles(query_tiles_of(c), limits, [&c](int queries, int keys) {
+    auto other = c;
+    other.dq_block_q = queries;
+    other.dq_block_k = keys;
+    return other.dq_smem_bytes();
+  });
 }
 
 // Warps that share keys take columns in turns of 16, and queries in parts of one operand at least.
@@ -362,7 +413,7 @@ Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits
            require(c.paged == p.paged(),
                    c.paged ? "paged=true is of keys in pages; this problem has none"
                            : "keys in pages take paged=true")});
-  return fits ? validate_tiles(tiles_of(c), limits) : fits;
+  return fits ? validate_tiles(c, limits) : fits;
 }
 
 Verdict validate_portable(const BackwardConfig& c, const Problem& p, const Limits& limits) {
@@ -370,9 +421,9 @@ Verdict validate_portable(const BackwardConfig& c, const Problem& p, const Limit
       all({validate_slices(c, p), validate_problem(c, p), validate_warps(c.warps),
            validate_warps(c.dq_warps), validate_sharing(c), validate_dq(c), validate_blocks(c, p)});
   if (!fits) return fits;
-  const Verdict keys = validate_tiles(key_tiles_of(c), limits);
+  const Verdict keys = validate_key_tiles(c, limits);
   const bool other = c.dq == DqAccumulation::separate;  // has a kernel of dq of its own
-  return keys && other ? validate_tiles(query_tiles_of(c), limits) : keys;
+  return keys && other ? validate_query_tiles(c, limits) : keys;
 }
 
 }  // namespace dfa

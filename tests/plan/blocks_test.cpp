@@ -66,6 +66,33 @@ TEST(BlocksOnGpu, WhatDoesNotFitIsRefusedWithAReason) {
             "block_q=128 does not divide the blocks of 64 queries");
 }
 
+// A refusal of the backward names sides; those have one, and smaller ones of queries have none.
+TEST(BlocksOnGpu, ARefusalNamesTheSidesThatFit) {
+  int refused = 0;
+  for (const int capability : {75, 80, 86, 90}) {
+    const Limits limits = gpu_limits(capability);
+    for (const char* head : {"d64", "d160", "d192 dv128", "d256"}) {
+      for (const char* sides : {"16x128", "48x16", "32x128", "64x64"}) {
+        const std::string line = std::string("fwdbwd fp16 h2 s3000 ") + head + " blocks(";
+        const Problem p = parse_problem(line + sides + ")");
+        const Verdict fits = backward_fits(p, limits);
+        EXPECT_EQ(bool(fits), !backward_candidates(p, limits).empty()) << to_line(p);
+        if (fits) continue;
+        ++refused;
+        EXPECT_NE(fits.reason.find("have no backward with d="), std::string::npos) << fits.reason;
+        EXPECT_NE(fits.reason.find("sides in multiples of 32 queries and 16 keys"),
+                  std::string::npos)
+            << fits.reason;
+        EXPECT_TRUE(backward_fits(parse_problem(line + "32x16)"), limits)) << fits.reason;
+        EXPECT_FALSE(backward_fits(parse_problem(line + "16x16)"), limits)) << fits.reason;
+        EXPECT_THROW(asked_backward("", p, limits), InvalidArgument);
+      }
+    }
+  }
+  // 16 and 48 queries; of d192 dv128 on cuda_sm75 alone, whose copies pass through registers.
+  EXPECT_EQ(refused, (4 * 2 + 1) * 2);
+}
+
 Problem listed(const std::string& rest) { return parse_problem("fwd bf16 hq8 hk2 s4096 " + rest); }
 
 // By Hopper's own kernel: whatever multiples of 64 the blocks' sides are.

@@ -9,6 +9,38 @@
 namespace dfa {
 namespace {
 
+// Tiles that are too large for a card's shared memory: the reason names them and the largest that
+// fit.
+TEST(PortableTiles, WhatDoesNotFitNamesTheSidesAndWhatFits) {
+  const Limits limits = gpu_limits(86);
+  const Problem p = parse_problem("fwdbwd bf16 h2 s3000 d256");
+  BackwardConfig backward = select_backward(p, limits);
+  backward.block_k = 128;
+  backward.block_q = 16;
+  backward.warps = 8;
+  backward.sharing = 1;
+  EXPECT_EQ(validate_config(backward, p, limits).reason,
+            "block_k=128, block_q=16: the tiles take " + std::to_string(backward.smem_bytes()) +
+                " bytes of shared memory but a thread block has 101376; block_k=64, block_q=16 "
+                "would fit");
+  backward.block_k = 64;
+  EXPECT_LE(backward.smem_bytes(), limits.smem_bytes);
+  backward.block_q = 32;
+  EXPECT_GT(backward.smem_bytes(), limits.smem_bytes);
+  backward = select_backward(p, limits);
+  backward.dq_block_q = 128;
+  backward.dq_warps = 8;
+  EXPECT_NE(validate_config(backward, p, limits).reason.find("dq_block_q=64, dq_block_k="),
+            std::string::npos)
+      << validate_config(backward, p, limits).reason;
+  ForwardConfig forward = select_forward(p, limits);
+  forward.block_k = 128;
+  forward.stages = 4;
+  EXPECT_NE(validate_config(forward, p, limits).reason.find(", block_k=16 would fit"),
+            std::string::npos)
+      << validate_config(forward, p, limits).reason;
+}
+
 constexpr int kArchitectures[] = {80, 86, 87, 89, 90, 100, 120};
 
 Problem problem_of(const char* line) { return parse_problem(line); }
