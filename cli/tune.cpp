@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -84,9 +86,22 @@ void show(int done, int rows, double left_s, const std::string& what) {
   std::fflush(stderr);
 }
 
+// Of a backend that no build has, nothing would ever be chosen.
+void require_known_backends(const std::vector<profile::Row>& rows) {
+  std::vector<std::string> names;
+  for (const Backend* backend : all_backends()) names.push_back(backend->name());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (std::ranges::find(names, rows[i].backend) != names.end()) continue;
+    throw InvalidArgument(fmt::format("profile: row {}: backend '{}' is unknown; accepted: {}",
+                                      i + 1, rows[i].backend, fmt::join(names, ", ")));
+  }
+}
+
 std::vector<profile::Row> imported(const std::string& file) {
   try {
-    return profile::from_json(read_file(file, kMostText));
+    std::vector<profile::Row> rows = profile::from_json(read_file(file, kMostText));
+    require_known_backends(rows);
+    return rows;
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("--import '{}': {}", file, error.what()));
   }
@@ -153,7 +168,7 @@ void measure(TuneArguments& arguments, const std::vector<Problem>& problems, Len
   if (const Verdict put_back = card.end(); !put_back) {
     throw Unsupported("the card's clocks: " + put_back.reason);
   }
-  if (report.wrong > 0 || interrupted()) exit_code = 1;
+  if (report.wrong > 0 || report.only_refused() || interrupted()) exit_code = 1;
 }
 
 // A file that was made for rows and got none goes again.

@@ -29,6 +29,9 @@ struct TuneReport {
   int wrong = 0;                       // failed their check
   int left = 0;                        // for which there was no time
   std::vector<std::string> refused{};  // no memory, or no less exact type: a line each
+
+  // Is there no row, of this run or before, for what was refused?
+  bool only_refused() const { return measured + kept + wrong + left == 0 && !refused.empty(); }
 };
 
 // Rows for every problem: the default configuration and tiles near it. Each row is in the store

@@ -147,6 +147,23 @@ def test_reading_makes_no_profile(fails, tmp_path):
     assert not (tmp_path / "none.db").exists()
 
 
+def test_a_profile_of_a_backend_that_is_none_is_refused(dfa, fails, tmp_path):
+    row = {"card": "a card", "driver": "", "kernels": "k", "problem": "fwd fp32 b1 h1 s64 d8", "backend": "cpu", "config": "c", "dtype": "fp32",
+           "time_s": 1.0, "power_w": None, "energy_j": None, "dynamic_w": None, "clock_share": 1.0, "error": 0.0, "stores_probabilities": False,
+           "memory_bytes": 0, "spread": 0.0, "temp_c": None, "date": "2026-01-31T12:00:00Z"}
+
+    def write(**changes):
+        (tmp_path / "p.json").write_text(json.dumps({"schema": "dfa-profile/1", "rows": [row, row | changes]}))
+    for backend in ("gpu", "auto", "CPU"):
+        write(backend=backend)
+        fails(2, ["--import 'p.json': profile: row 2", f"backend '{backend}' is unknown; accepted: ", "cpu, reference"], "tune", "--import", "p.json", "--profile", "p.db")
+        assert not (tmp_path / "p.db").exists()
+    write(date="2026-01-31")
+    fails(2, ["row 2: date '2026-01-31' must be of UTC"], "tune", "--import", "p.json", "--profile", "p.db")
+    write(config="d")
+    assert "imported 2 rows" in dfa("tune", "--import", "p.json", "--profile", tmp_path / "p.db", cwd=tmp_path).stdout
+
+
 def test_two_tunes_of_one_profile_are_one_too_many(fails, tmp_path):
     (tmp_path / "link.db").symlink_to("p.db")
     first = start("tune", "--problem", "fwd fp32 b1 h1 s64 d8", "--backend", "cpu", "--point-seconds", "60",

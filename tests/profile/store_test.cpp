@@ -319,12 +319,37 @@ TEST(Json, BadRowsAreNamed) {
                                  {"650.25", "-650.25"},
                                  {"1048576", "1048576.5"},
                                  {"0.92", "92"},
+                                 {"2026-01-31T12:00:00Z", "2026-02-30T12:00:00Z"},
+                                 {"\"cuda\"", "\"\""},
                                  {"dfa-profile/1", "dfa-profile/9"},
                                  {"{", "["}}) {
     std::string bad = good;
     bad.replace(bad.find(from), std::string(from).size(), to);
     EXPECT_THROW(from_json(bad), InvalidArgument) << to;
   }
+}
+
+TEST(Json, ADateIsOneOfTheCalendarInUtc) {
+  Row row = sample_row();
+  for (const char* date : {"2024-02-29T23:59:59Z", "1999-12-31T00:00:60Z"}) {
+    row.date = date;
+    EXPECT_EQ(refusal(text({row})), "");
+  }
+  for (const char* date :
+       {"", "yesterday", "2026-01-31", "2026-01-31T12:00:00", "2026-01-31 12:00:00Z",
+        "2026-01-31T12:00:00+01:00", "2023-02-29T12:00:00Z", "2026-13-01T12:00:00Z",
+        "2026-00-10T12:00:00Z", "2026-01-31T24:00:00Z", "2026-01-31T12:60:00Z",
+        "2026-01-31T12:00:61Z", "2026-01-3xT12:00:00Z", "-026-01-31T12:00:00Z"}) {
+    row.date = date;
+    EXPECT_EQ(refusal(text({row})), std::string("profile: row 1: date '") + date +
+                                        "' must be of UTC, as 2026-01-31T12:00:00Z");
+  }
+  row = sample_row();
+  row.spread = -0.1;
+  EXPECT_EQ(refusal(text({row})), "profile: row 1: spread must be 0 or more");
+  row = sample_row();
+  row.machine.card.clear();
+  EXPECT_EQ(refusal(text({row})), "profile: row 1: card must be named");
 }
 
 // No row of the frontier is beaten, and every other is.

@@ -143,5 +143,16 @@ TEST_F(StoredChoice, OnePassAloneIsRefused) {
   }
 }
 
+// By which `dfa tune` fails: refused alternatives of what was measured are no failure.
+TEST(TuneReport, OnlyRefusedIsWithoutAnyRow) {
+  EXPECT_FALSE(TuneReport{}.only_refused());
+  const std::vector<std::string> refused{"no memory"};
+  EXPECT_TRUE(TuneReport{.refused = refused}.only_refused());
+  EXPECT_FALSE((TuneReport{.measured = 1, .refused = refused}.only_refused()));
+  EXPECT_FALSE((TuneReport{.kept = 1, .refused = refused}.only_refused()));
+  EXPECT_FALSE((TuneReport{.wrong = 1, .refused = refused}.only_refused()));
+  EXPECT_FALSE((TuneReport{.left = 1, .refused = refused}.only_refused()));
+}
+
 }  // namespace
 }  // namespace dfa::run
