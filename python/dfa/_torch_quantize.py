@@ -30,7 +30,8 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     rotate: a seed, with which x is dfa.rotate(x, seed) before it is rounded, in float32. Of q and k, with one seed, it leaves o as it
     is and takes the error that outliers of columns make away (docs/design/0033-fp8.md); after RoPE, and not of v. None: x as it is.
     descale_rows: a multiple of 64; each block of so many rows has a factor of its own, descale is [b, hk, blocks], and dfa.attention
-    wants the same number. It guards small rows beside large ones, further apart than e4m3 reaches.
+    wants the same number. It guards small rows beside large ones, further apart than e4m3 reaches. torch.export of lengths that vary takes
+    more than one block of rows, as PyTorch has a graph of its own for a dimension of 1.
     On a GPU of 8.9 or later with Triton two kernels do it, which read x twice and write x8; their bits are those of the operators.
 
     Raises TypeError on what is no tensor of these types, ValueError on shapes, scales, heads and seeds it cannot take, and on x that
@@ -91,14 +92,15 @@ def _by_blocks(x, heads, block):
     """x [b, h, s, d] in float32, of which each block of rows of a key head has a factor."""
     b, h, s, d = x.shape
     if not torch.compiler.is_compiling():
-        block = min(block, max(s, 1))  # a last block is padded
+        block = min(block, max(s, 1))  # a block longer than the sequence
     blocks = (s + block - 1) // block
     if x.numel() == 0:
         return rounded(x), torch.ones(b, heads, blocks, dtype=torch.float32, device=x.device)
     x = x.reshape(b, heads, h // heads, s, d)
-    of_rows = torch.nn.functional.pad(x.abs().amax((2, 4)), (0, blocks * block - s))
-    factors = _factors(of_rows.reshape(b, heads, blocks, block).amax(3))
-    own = factors.repeat_interleave(block, 2)[:, :, :s]
+    # By places, not by slices, so that torch.export asks nothing of how many rows there are: a last block has its last row again.
+    rows = torch.arange(blocks * block, device=x.device).clamp(max=s - 1)
+    factors = _factors(x.abs().amax((2, 4)).index_select(2, rows).unflatten(2, (-1, block)).amax(3))
+    own = factors.index_select(2, torch.arange(s, device=x.device) // block)
     return rounded(x / own[:, :, None, :, None]).reshape(b, h, s, d), factors
 
 

@@ -300,6 +300,41 @@ def test_numpy():
         dfa.attention(*(x.astype(np.float32) for x in codes), q_descale=1.0)
 
 
+LAYOUTS = {"rows before heads": lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3),
+           "columns before rows": lambda x: np.ascontiguousarray(x.transpose(0, 1, 3, 2)).transpose(0, 1, 3, 2),
+           "columns backwards": lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1],
+           "rows backwards": lambda x: np.ascontiguousarray(x[:, :, ::-1])[:, :, ::-1],
+           "every other": lambda x: np.repeat(np.repeat(x, 2, 2), 3, 3)[:, :, ::2, ::3],
+           "of longer rows": lambda x: np.pad(x, ((0, 0), (0, 0), (1, 0), (3, 5)))[:, :, 1:, 3:-5]}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_arrays_that_do_not_lie_densely(layout):
+    codes, factors = arrays(*quantized(hq=4, d=24, dv=40))
+    strided = [LAYOUTS[layout](x) for x in codes]
+    assert not any(x.flags.c_contiguous for x in strided) and all((a == b).all() for a, b in zip(codes, strided))
+    options = {"causal": True, **factors}
+    wanted = dfa.attention(*codes, **options).astype(np.float32)
+    assert (dfa.attention(*strided, **options).astype(np.float32) == wanted).all()
+    spread = {name: np.repeat(np.asfortranarray(x), 2, 0)[::2] for name, x in factors.items()}
+    assert (dfa.attention(*strided, causal=True, **spread).astype(np.float32) == wanted).all()
+    one_head = [np.broadcast_to(x[:, :1], x.shape) for x in codes[1:]]
+    dense = dfa.attention(codes[0], *map(np.ascontiguousarray, one_head), **options).astype(np.float32)
+    assert (dfa.attention(strided[0], *one_head, **options).astype(np.float32) == dense).all()
+
+
+def test_arrays_of_jax_that_xla_lays_out_otherwise():
+    jax = pytest.importorskip("jax")
+    codes, factors = arrays(*quantized(hq=4, d=24, dv=40))
+    wanted = dfa.attention(*codes, causal=True, **factors).astype(np.float32)
+
+    def turned(q, k, v, **factors):
+        return dfa.attention(*(x.transpose(0, 2, 1, 3)[:, :, ::-1][:, :, ::-1] for x in (q, k, v)), causal=True, **factors)
+    given = [jax.numpy.asarray(x.transpose(0, 2, 1, 3)) for x in codes]
+    for call in (turned, jax.jit(turned)):
+        assert (np.asarray(call(*given, **factors), np.float32) == wanted).all()
+
+
 def test_jax():
     jax = pytest.importorskip("jax")
     tensors, descales = quantized(d=20, dv=12)

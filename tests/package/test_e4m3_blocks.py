@@ -107,6 +107,18 @@ def test_compiled_and_exported():
     assert torch.equal(torch.export.export(Model(), (*tensors, descales)).module()(*tensors, descales), wanted)
 
 
+def test_quantize_is_exported_for_all_lengths():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return dfa.quantize(x, heads=2, descale_rows=64)
+    rows = torch.export.Dim("rows", min=65, max=4096)
+    program = torch.export.export(Model(), (torch.randn(2, 4, 100, 16),), dynamic_shapes={"x": {2: rows}}).module()
+    for s in (65, 127, 128, 129, 1000):
+        x = torch.randn(2, 4, s, 16) * torch.logspace(-3, 3, s)[:, None]
+        for got, wanted in zip(program(x), dfa.quantize(x, heads=2, descale_rows=64)):
+            assert got.shape == wanted.shape and torch.equal(got.float(), wanted.float())
+
+
 @pytest.mark.parametrize("s", [1, 64, 130])
 def test_quantize(s):
     x = torch.randn(2, 6, s, 16, dtype=torch.bfloat16)

@@ -398,12 +398,18 @@ def test_what_flash_attention_3_has_beside_is_refused_by_its_name(argument, valu
     ({"alibi_slopes": torch.tensor([[1, 2, 3, 4], [1, torch.inf, 3, 4]])}, "alibi_slopes has inf at index 5; accepted: finite"),
     ({"cache_seqlens": int32([2, -1])}, "a new key would be row -1 of sequence 1, but the cache has 16 rows for each"),
     ({"cache_batch_idx": int32([0, 2])}, "cache_batch_idx names batch 2 for sequence 1, but the cache has 2")])
-def test_nothing_is_written_by_a_call_that_is_refused(wrong, message):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nothing_is_written_by_a_call_that_is_refused(wrong, message, compiled):
     k_cache, v_cache = queries(2, 16, 2, 64), queries(2, 16, 2, 64, seed=2)
     q, k, v = queries(2, 1, 4, 64), queries(2, 1, 2, 64, seed=3), queries(2, 1, 2, 64, seed=4)
     before = k_cache.clone(), v_cache.clone()
+
+    def call():
+        return flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, **{"cache_seqlens": int32([2, 5]), **wrong})
+    if compiled:
+        torch._dynamo.reset()
     with pytest.raises((ValueError, TypeError), match=message):
-        flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, **{"cache_seqlens": int32([2, 5]), **wrong})
+        (torch.compile(call, backend="eager") if compiled else call)()
     assert torch.equal(k_cache, before[0]) and torch.equal(v_cache, before[1])
 
 
