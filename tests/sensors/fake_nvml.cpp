@@ -21,241 +21,21 @@
 //   sm_clocks LEAST MOST STEP   in MHz, that may be locked (default 345 1980 15)
 //   power_falls SHARE   of the power is left at half the clock SM, where clocks are locked; of what
 //                       power meters show, not of the counter
-#include <unistd.h>
-
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "sensors/nvml/api.h"
+#include "sensors/fake_world.h"
 
 namespace {
 
-using namespace dfa::nvml;
-
-enum : int { kSuccess = 0, kUninitialized = 1, kInvalid = 2, kUnsupported = 3, kNotFound = 6 };
-enum : int { kSmall = 7, kLost = 15 };
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-struct Power {
-  std::string shape = "constant";
-  double a = 100, b = 0, c = 1;
-
-  // Joules from 0 to t.
-  double energy(double t) const {
-    if (shape == "step") return a * t + (b - a) * std::max(0.0, t - c);
-    if (shape == "sine") return a * t + b * c / (2 * M_PI) * (1 - std::cos(2 * M_PI * t / c));
-    return a * t;
-  }
-  double watts(double t) const {
-    if (shape == "step") return t < c ? a : b;
-    if (shape == "sine") return a + b * std::sin(2 * M_PI * t / c);
-    return a;
-  }
-};
-
-struct Card {
-  std::string name, uuid, pci;
-  Power power;
-  double tick = 0.1, reset = kNever, stuck = kNever, limit = 700, throttled = 0, gpm = -1;
-  double temperature = 40, memory_temperature = 50, sm_hz = 1.98e9, memory_hz = 3.2e9, used = 1e9;
-  unsigned utilization = 0, memory_utilization = 0, persistence = 1, mig = 0;
-  unsigned long long events = 0;
-  std::vector<std::uint32_t> pids;
-  std::map<std::uint32_t, int> field_errors;
-  double limit_least = 200, limit_most = 700;
-  double clock_least = 345, clock_most = 1980, clock_step = 15, left_at_half = 1;
-  std::string settings;
-  int minor = -1;
-  double lost_from = kNever, lost_to = kNever;
-  unsigned links_up = 0, links = 0;
-  double sent = 0, received = 0;
-
-  // The last that was set, or what the scenario says.
-  double setting(const std::string& key_wanted, double now) const {
-    std::ifstream file(settings);
-    for (std::string key, value; file >> key && std::getline(file, value);) {
-      if (key == key_wanted) now = std::stod(value);
-    }
-    return now;
-  }
-  double set_limit() const { return setting("limit", limit); }
-  double clock_hz() const {
-    double mhz = sm_hz * 1e-6;
-    std::ifstream file(settings);
-    for (std::string key, value; file >> key && std::getline(file, value);) {
-      if (key != "clocks") continue;
-      const bool free = value.find("free") != std::string::npos;
-      mhz = free ? sm_hz * 1e-6 : std::stod(value.substr(value.rfind(' ')));
-    }
-    return mhz * 1e6;
-  }
-  double left() const {
-    return left_at_half == 1 ? 1 : 1 - 2 * (1 - left_at_half) * (1 - clock_hz() / sm_hz);
-  }
-  bool lost(double t) const { return t >= lost_from && t < lost_to; }
-  void set(const std::string& line) const {
-    std::ofstream(settings, std::ios::app) << line << "\n";
-  }
-  double tick_time(double t) const { return tick * std::floor(t / tick + 1e-9); }
-  double joules(double t) const {
-    const double now = std::min(tick_time(t), stuck);
-    return now >= reset ? power.energy(now) - power.energy(reset) : 1000 + power.energy(now);
-  }
-  double watts(double t) const { return left() * power.watts(tick_time(t)); }
-  double watts_of_a_second(double t) const {
-    const double now = tick_time(t), from = std::max(0.0, now - 1);
-    return left() *
-           (now > from ? (power.energy(now) - power.energy(from)) / (now - from) : power.watts(0));
-  }
-};
-
-struct GpmSample {
-  double time = -1;  // not taken
-};
-
-struct World {
-  int users = 0;
-  std::string scenario;
-  bool virtual_clock = false;
-  double now = 0;
-  std::chrono::steady_clock::time_point begin;
-  std::string driver = "580.1";
-  std::map<std::string, double> latency;
-  struct Error {
-    int status = 0;
-    double until = kNever;
-  };
-  std::map<std::string, Error> errors;
-  std::vector<Card> cards;
-  std::set<std::unique_ptr<GpmSample>> samples;  // here, so that one not given back is no leak
-
-  double time() const {
-    if (virtual_clock) return now;
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-};
-
-std::recursive_mutex mutex;
-World world;
-
-void read_card_line(Card& card, const std::string& key, std::istream& in) {
-  std::string pid;
-  int status = 0;
-  std::uint32_t id = 0;
-  if (key == "power") in >> card.power.shape >> card.power.a >> card.power.b >> card.power.c;
-  if (key == "tick") in >> card.tick;
-  if (key == "reset") in >> card.reset;
-  if (key == "stuck") in >> card.stuck;
-  if (key == "limit") in >> card.limit;
-  if (key == "temperature") in >> card.temperature >> card.memory_temperature;
-  if (key == "clocks") in >> card.sm_hz >> card.memory_hz;
-  if (key == "utilization") in >> card.utilization >> card.memory_utilization;
-  if (key == "used") in >> card.used;
-  if (key == "events") in >> card.events;
-  if (key == "throttled") in >> card.throttled;
-  if (key == "persistence") in >> card.persistence;
-  if (key == "mig") in >> card.mig;
-  if (key == "limits") in >> card.limit_least >> card.limit_most;
-  if (key == "settings") in >> card.settings;
-  if (key == "sm_clocks") in >> card.clock_least >> card.clock_most >> card.clock_step;
-  if (key == "power_falls") in >> card.left_at_half;
-  if (key == "minor") in >> card.minor;
-  if (key == "lost" && !(in >> card.lost_from >> card.lost_to)) card.lost_to = kNever;
-  if (key == "nvlink") in >> card.links_up >> card.links >> card.sent >> card.received;
-  if (key == "gpm") in >> card.gpm;
-  if (key == "process" && in >> pid) {
-    card.pids.push_back(
-        static_cast<std::uint32_t>(pid == "own" ? ::getpid() : std::atoi(pid.c_str())));
-  }
-  if (key == "field_error" && in >> id >> status) card.field_errors[id] = status;
-}
-
-void read_world() {
-  world = {};
-  world.begin = std::chrono::steady_clock::now();
-  const char* path = std::getenv("DFA_FAKE_NVML");
-  world.scenario = path != nullptr ? path : "";
-  std::ifstream file(world.scenario);
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream in(line.substr(0, line.find('#')));
-    std::string key, text;
-    double number = 0;
-    if (!(in >> key)) continue;
-    if (key == "driver") {
-      in >> world.driver;
-    } else if (key == "clock") {
-      in >> text;
-      world.virtual_clock = text == "virtual";
-    } else if (key == "latency") {
-      in >> text >> number;
-      world.latency[text] = number;
-    } else if (key == "error") {
-      World::Error error;
-      in >> text >> error.status;
-      if (!(in >> error.until)) error.until = kNever;
-      world.errors[text] = error;
-    } else if (key == "card") {
-      world.cards.emplace_back();
-      in >> world.cards.back().name >> world.cards.back().uuid >> world.cards.back().pci;
-    } else if (!world.cards.empty()) {
-      read_card_line(world.cards.back(), key, in);
-    }
-  }
-}
-
-void take_half(const char* function) {
-  const auto wait = world.latency.find(function);
-  if (wait == world.latency.end()) return;
-  world.now += wait->second / 2;
-  if (!world.virtual_clock) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(wait->second / 2));
-  }
-}
-
-// What every call does first: takes its time, and fails where the scenario says so. A value is of
-// the middle of the call, as on a card.
-int enter(const char* function) {
-  take_half(function);
-  const auto error = world.errors.find(function);
-  if (error != world.errors.end() && world.time() < error->second.until) {
-    return error->second.status;
-  }
-  return world.users > 0 ? kSuccess : kUninitialized;
-}
-
-template <typename Body>
-int answer(const char* function, const Body& body) {
-  const std::lock_guard lock(mutex);
-  int status = enter(function);
-  if (status == kSuccess) status = body();
-  take_half(function);
-  return status;
-}
-
-Card& card_of(Handle handle) { return world.cards[reinterpret_cast<std::uintptr_t>(handle) - 1]; }
-
-template <typename Body>
-int of_card(const char* function, Handle handle, const Body& body) {
-  return answer(function, [&] {
-    const auto number = reinterpret_cast<std::uintptr_t>(handle);
-    if (number == 0 || number > world.cards.size()) return int{kInvalid};
-    if (card_of(handle).lost(world.time())) return int{kLost};
-    body(card_of(handle));
-    return int{kSuccess};
-  });
-}
+using namespace dfa::testing::nvml;
 
 int copy_text(const std::string& text, char* out, unsigned size) {
   if (text.size() + 1 > size) return kSmall;
@@ -267,19 +47,6 @@ int copy_text(const std::string& text, char* out, unsigned size) {
 std::string plain(std::string pci) {
   for (char& c : pci) c = static_cast<char>(std::tolower(c));
   return pci.size() == 16 ? pci.substr(4) : pci;
-}
-
-template <typename Matches>
-int find_card(const char* function, Handle* handle, const Matches& matches) {
-  return answer(function, [&] {
-    for (std::size_t i = 0; i < world.cards.size(); ++i) {
-      if (!matches(world.cards[i])) continue;
-      if (world.cards[i].lost(world.time())) return int{kLost};
-      *handle = reinterpret_cast<Handle>(i + 1);
-      return int{kSuccess};
-    }
-    return int{kNotFound};
-  });
 }
 
 // Of one link, or with the largest scope of all. What a card without links answers is 0.
