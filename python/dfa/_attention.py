@@ -38,7 +38,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
-    in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy, PyTorch and JAX, with gradients of q, k, v,
+    in the denominator and in lse, without a value. On a processor slopes and sinks that are NaN are refused; on a GPU, where nobody waits
+    for values, o and lse of their heads are NaN. These four, chunk, prefix and mask: NumPy, PyTorch and JAX, with gradients of q, k, v,
     sinks and bias.
     dropout_p: from 0 on and below 1, in steps of 2^-16; each probability is 0 with it, and else divided by what is left of 1. seed: a
     whole number from 0 to 2^64 - 1; of PyTorch also a torch.Generator, int64 [2] (seed and offset) on the device, or None: PyTorch's

@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
 // Before anything of the kernels:
 #include "emulated/warps.h"
 #include "plan/validate.h"
@@ -73,6 +81,30 @@ constexpr Config with_logits(Config config, int logits) {
   config.alibi = (logits & kAlibi) != 0;
   if constexpr (requires { config.sink; }) config.sink = (logits & kSink) != 0;
   return config;
+}
+
+// A slope or a sink that is NaN, which nobody reads on a GPU ahead of a kernel, makes the rows of
+// its head NaN, and lse, and nothing else. line: dense, in bf16, of two heads or more with alibi
+// and a sink.
+template <typename Run>
+void expect_nan_in_its_head_alone(const std::string& line, const Run& run) {
+  for (std::vector<float> Tensors::*given : {&Tensors::slopes, &Tensors::sinks}) {
+    Tensors t(line, 5);
+    std::fill(t.o.begin(), t.o.end(), std::byte{0x41});
+    std::fill(t.lse.begin(), t.lse.end(), 7.0f);
+    (t.*given)[1] = std::nanf("");
+    run(t);
+    const std::int64_t rows = t.p.sq, columns = t.p.dv;
+    for (std::int64_t row = 0; row < t.p.hq * rows; ++row) {
+      const bool bad = row / rows == 1;
+      ASSERT_EQ(std::isnan(t.lse[static_cast<std::size_t>(row)]), bad) << line << ", row " << row;
+      for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i) {
+        std::uint16_t code = 0;
+        std::memcpy(&code, &t.o[static_cast<std::size_t>(2 * i)], 2);
+        ASSERT_EQ((code & 0x7fff) > 0x7f80, bad) << line << ", row " << row;
+      }
+    }
+  }
 }
 
 // The end of a problem line.

@@ -95,6 +95,12 @@ TEST(EmulatedHopperLogits, SinksOfAnySize) {
   EXPECT_EQ(t.lse[300], -INFINITY);
 }
 
+TEST(EmulatedHopperLogits, SlopesAndSinksThatAreNan) {
+  constexpr auto kConfig = with_logits(kTurns, kSoftcap | kAlibi | kSink);
+  expect_nan_in_its_head_alone("fwd bf16 causal b1 h2 s150 d64 softcap(3) alibi sink",
+                               [](Tensors& t) { run<kConfig>(t, kCrossed); });
+}
+
 constexpr ForwardConfig packing(ForwardConfig config, int heads) {
   config.pack_gqa = heads;
   return config;

@@ -56,6 +56,15 @@ TEST(EmulatedLogits, AllAtOnce) {
   expect_right<DType::fp32, 64, kSoftcap | kAlibi>("causal scale(-2) b1 hq2 hk2 sq70 sk70");
 }
 
+TEST(EmulatedLogits, SlopesAndSinksThatAreNan) {
+  constexpr auto kConfig = with(portable_forward(DType::bf16, 128), kSoftcap | kAlibi | kSink);
+  for (const char* mask : {"", "causal "}) {
+    expect_nan_in_its_head_alone(
+        std::string("fwd bf16 ") + mask + "b1 h2 s150 d128 softcap(3) alibi sink",
+        [](Tensors& t) { run_forward<kConfig>(t); });
+  }
+}
+
 TEST(EmulatedLogits, BiasesOfEveryShapeWhoseGradientAKernelSums) {
   for (const char* rest : kMasks) {
     for (const std::string bias : {" bias(b,h)", " bias(1,h,fp32)", " bias(1,1)"}) {
