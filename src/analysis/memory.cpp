@@ -13,10 +13,10 @@ Footprint footprint(const Problem& p, Algorithm algorithm) {
   const Tensors t(p);
   const bool flash = algorithm == Algorithm::flash;
   const bool backward = has_backward(p);
-  Footprint sum{.inputs = t.q + t.k + t.v};
+  Footprint sum{.inputs = t.q + t.k + t.v + t.bias};
   if (backward) {
     sum.inputs += t.o;  // do
-    sum.outputs = t.q + t.k + t.v;
+    sum.outputs = t.q + t.k + t.v + t.d_bias;
   }
   // The forward writes o; FlashAttention's backward reads it for delta, the standard one does not.
   if (has_forward(p)) {

@@ -111,10 +111,9 @@ Analysis analyze(const Problem& p, const AnalyzeOptions& options) {
         "dfa analyze: counts lists of blocks that the line says; accepted: "
         "blocks(random,DENSITY,SEED), blocks(FILE)");
   }
-  if (p.bias || !p.mask_mod.empty()) {
+  if (!p.mask_mod.empty()) {
     throw Unsupported(
-        "dfa analyze: counts neither the bytes of a bias nor which pairs a mask_mod shows; leave "
-        "bias(…) and mask_mod(…) out");
+        "dfa analyze: does not count which pairs a mask_mod shows; leave mask_mod(…) out");
   }
   Analysis analysis;
   analysis.problem = p;

@@ -27,12 +27,12 @@ Cost standard_cost(const Problem& p, bool scores_in_cache) {
   Cost cost;
   if (has_forward(p)) {
     cost.flops += total_flops(forward_products(p, pairs));
-    cost.bytes += scores_in_cache ? t.q + t.k + t.v + t.o : standard_forward(p).bytes();
+    cost.bytes += scores_in_cache ? t.q + t.k + t.v + t.o + t.bias : standard_forward(p).bytes();
   }
   if (has_backward(p)) {
-    const double tensors = t.q + t.k + t.v;
     cost.flops += total_flops(standard_backward_products(p, pairs));
-    cost.bytes += scores_in_cache ? 2 * tensors + t.o : standard_backward(p).bytes();
+    cost.bytes += scores_in_cache ? 2 * (t.q + t.k + t.v) + t.o + t.bias + t.d_bias
+                                  : standard_backward(p).bytes();
   }
   return cost;
 }

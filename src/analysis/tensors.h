@@ -1,16 +1,18 @@
 #pragma once
 
 #include "dfa/problem.h"
+#include "spec/bias.h"
 
 namespace dfa::analysis {
 
 // Bytes of the tensors of a problem; strides are left out, only elements count.
 struct Tensors {
   double q, k, v, o;
-  double scores;   // one matrix like S, all query heads, in the element type
-  double mask;     // one byte a score: what a dropout keeps
-  double row;      // one fp32 a query row: lse, delta
-  double dq_sums;  // dq in fp32
+  double scores;                // one matrix like S, all query heads, in the element type
+  double mask;                  // one byte a score: what a dropout keeps
+  double row;                   // one fp32 a query row: lse, delta
+  double dq_sums;               // dq in fp32
+  double bias = 0, d_bias = 0;  // of logits, and its gradient in fp32, 0 where there is none
 
   explicit Tensors(const Problem& p) {
     const double element = bytes_of(p.dtype);
@@ -24,6 +26,10 @@ struct Tensors {
     scores = element * mask;
     row = 4.0 * query_rows;
     dq_sums = 4.0 * query_rows * real(p.d);
+    if (p.bias) {
+      bias = bytes_of(p.bias->dtype) * real(bias_sizes(p).elements());
+      d_bias = 4.0 * real(bias_sizes(p).elements());
+    }
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/flops.h"
 #include "analysis/tensors.h"
 #include "analysis/walk.h"
 #include "dfa/error.h"
@@ -34,6 +35,15 @@ double seen_queries(const Problem& p) {
   return real(std::max<std::int64_t>(0, end - begin)) / real(p.sq);
 }
 
+// The bias of each visited tile: of every head from memory, else of what is stored once.
+double read_bias(const Problem& p, int block_q, int block_k, Reread reread) {
+  if (!p.bias) return 0;
+  const double pairs = tile_pairs(p, block_q, block_k);
+  if (reread == Reread::cache) return Tensors(p).bias * pairs / (real(p.sq) * real(p.sk));
+  const double values = pairs / ((p.bias->of_query ? 1 : block_q) * (p.bias->of_key ? 1 : block_k));
+  return real(p.b) * real(p.hq) * values * bytes_of(p.bias->dtype);
+}
+
 // Query heads whose blocks run at once when every unit holds one block.
 double heads_in_flight(std::int64_t heads, double blocks_a_head, int units) {
   return std::min(real(heads), std::ceil(units / blocks_a_head));
@@ -61,6 +71,7 @@ Traffic standard_forward(const Problem& p, const StandardPasses& passes) {
   const Tensors t(p);
   Traffic traffic;
   traffic.steps.push_back({"S = q k^T", t.q + t.k, t.scores});
+  if (p.bias) traffic.steps.push_back({"S + bias", t.scores + t.bias, t.scores});
   if (passes.additive_mask) traffic.steps.push_back({"S + mask", t.scores, t.scores});
   traffic.steps.push_back({"P = softmax(S)", t.scores, t.scores});
   if (passes.dropout) traffic.steps.push_back({"dropout(P)", t.scores, t.scores + t.mask});
@@ -75,6 +86,7 @@ Traffic standard_backward(const Problem& p, const StandardPasses& passes) {
   traffic.steps.push_back({"dP = do v^T", t.o + t.v, t.scores});
   if (passes.dropout) traffic.steps.push_back({"dropout'(dP)", t.scores + t.mask, t.scores});
   traffic.steps.push_back({"dS = P (dP - sum P dP)", 2 * t.scores, t.scores});
+  if (p.bias) traffic.steps.push_back({"dbias = sum dS", t.scores, t.d_bias});
   traffic.steps.push_back({"dq = dS k", t.scores + t.k, t.q});
   traffic.steps.push_back({"dk = dS^T q", t.scores + t.q, t.k});
   return traffic;
@@ -87,7 +99,12 @@ Traffic flash_forward(const Problem& p, const ForwardConfig& config, Reread rere
     const Walk walk = walk_queries(p, config.block_q, config.block_k);
     kv = real(p.b) * real(p.hq) * walk.inner * real(p.d + p.dv) * bytes_of(p.dtype);
   }
-  return {{{"q", t.q, 0}, {"k, v", kv, 0}, {"o", 0, t.o}, {"lse", 0, t.row}}};
+  Traffic traffic{{{"q", t.q, 0}, {"k, v", kv, 0}, {"o", 0, t.o}, {"lse", 0, t.row}}};
+  if (p.bias) {
+    const double read = read_bias(p, config.block_q, config.block_k, reread);
+    traffic.steps.push_back({"bias", read, 0});
+  }
+  return traffic;
 }
 
 Traffic flash_backward(const Problem& p, const BackwardConfig& config, Reread reread) {
@@ -97,12 +114,17 @@ Traffic flash_backward(const Problem& p, const BackwardConfig& config, Reread re
   if (reread == Reread::memory) {
     visits = walk_keys(p, config.block_q, config.block_k).inner / real(p.sq);
   }
-  return {{{"delta = rowsum(do o)", 2 * t.o, t.row},
-           {"k, v", t.k + t.v, 0},
-           {"q, do, lse, delta", visits * (t.q + t.o + 2 * t.row), 0},
-           {"dq sums", (visits - once) * t.dq_sums, visits * t.dq_sums},
-           {"dq", t.dq_sums, t.q},
-           {"dk, dv", 0, t.k + t.v}}};
+  Traffic traffic{{{"delta = rowsum(do o)", 2 * t.o, t.row},
+                   {"k, v", t.k + t.v, 0},
+                   {"q, do, lse, delta", visits * (t.q + t.o + 2 * t.row), 0},
+                   {"dq sums", (visits - once) * t.dq_sums, visits * t.dq_sums},
+                   {"dq", t.dq_sums, t.q},
+                   {"dk, dv", 0, t.k + t.v}}};
+  if (p.bias) {
+    const double read = read_bias(p, config.block_q, config.block_k, reread);
+    traffic.steps.push_back({"bias, dbias", read, t.d_bias});
+  }
+  return traffic;
 }
 
 Reread reread_of(const Problem& p, const ForwardConfig& config, const Machine& machine) {

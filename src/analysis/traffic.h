@@ -37,7 +37,8 @@ Traffic standard_backward(const Problem& problem, const StandardPasses& passes =
 // Where a tile that is read again comes from: main memory, or a cache that kept it.
 enum class Reread : int { memory, cache };
 
-// q and o once; k and v for every block of queries, or once where a cache keeps them; lse.
+// q and o once; k and v for every block of queries, or once where a cache keeps them; lse. The bias
+// of tiles that are visited: for every head, or as it is stored where a cache keeps it.
 Traffic flash_forward(const Problem& problem, const ForwardConfig& config, Reread reread);
 
 // k, v, dk and dv once; q, do, lse, delta and the fp32 sums of dq for every block of keys.

@@ -92,6 +92,45 @@ TEST(FlashTraffic, KeysThatNoQuerySeesAreNotRead) {
             7.0 * 16 * 4);
 }
 
+// 8 MiB of bias for 2 batches; its gradient has 4 bytes an element.
+TEST(FlashTraffic, ABiasIsReadWhereItsTilesAreVisited) {
+  constexpr double kBias = 8 << 20;
+  const auto bytes = [](const std::string& rest, Reread reread) {
+    const Problem plain = parse_problem("fwdbwd bf16 b2 h4 s1024 d64" + rest);
+    Problem p = plain;
+    p.bias = Bias{.of_head = true, .dtype = DType::bf16};
+    const auto forward = forward_tile(p, 64, 64);
+    const auto backward = backward_tile(p, 64, 64);
+    return std::pair(
+        flash_forward(p, forward, reread).bytes() - flash_forward(plain, forward, reread).bytes(),
+        flash_backward(p, backward, reread).bytes() -
+            flash_backward(plain, backward, reread).bytes());
+  };
+  constexpr double kCausal = (16.0 * 17 / 2) / (16 * 16);
+  EXPECT_EQ(bytes("", Reread::cache), std::pair(kBias, 3 * kBias));
+  EXPECT_EQ(bytes("", Reread::memory), std::pair(2 * kBias, 4 * kBias));
+  EXPECT_EQ(bytes(" causal", Reread::memory),
+            std::pair(2 * kBias * kCausal, 2 * kBias * kCausal + 2 * kBias));
+}
+
+TEST(FlashTraffic, OneRowOfBiasForAllQueriesIsReadForEveryBlockOfThem) {
+  Problem p = parse_problem("fwd bf16 h4 s1024 d64");
+  const auto tile = forward_tile(p, 64, 64);
+  const double plain = flash_forward(p, tile, Reread::memory).bytes();
+  p.bias = Bias{.of_query = false, .dtype = DType::fp32};
+  EXPECT_EQ(flash_forward(p, tile, Reread::memory).bytes() - plain, 4 * 16 * 1024 * 4.0);
+  EXPECT_EQ(flash_forward(p, tile, Reread::cache).steps.back().read_bytes, 1024 * 4.0);
+}
+
+TEST(StandardTraffic, ABiasAddsAPassAndItsGradientAnother) {
+  const Problem plain = parse_problem("fwdbwd bf16 b2 h4 s1024 d64");
+  Problem p = plain;
+  p.bias = Bias{.dtype = DType::fp32};
+  constexpr double kScores = 16 << 20, kOne = 4 << 20;
+  EXPECT_EQ(standard_forward(p).bytes() - standard_forward(plain).bytes(), 2 * kScores + kOne);
+  EXPECT_EQ(standard_backward(p).bytes() - standard_backward(plain).bytes(), kScores + kOne);
+}
+
 TEST(FlashTraffic, LargerBlocksNeverMoveMore) {
   const Problem p = parse_problem("fwdbwd bf16 causal h2 s1000 d64");
   double forward = 1e30, backward = 1e30;
