@@ -221,6 +221,7 @@ Verdict validate_lists(const ForwardConfig& c, const Problem& p) {
 
 // A draw is of queries i and i + 8 of a head by four eights of keys: a tile has whole draws.
 Verdict validate_dropout(const ForwardConfig& c, const Problem& p) {
+  constexpr int kMostKeysOfWideDraws = 96;
   if (!c.dropout) return validate_dropout_said(c.dropout, p);
   return all({
       validate_dropout_said(c.dropout, p),
@@ -231,6 +232,10 @@ Verdict validate_dropout(const ForwardConfig& c, const Problem& p) {
                   (!c.varlen && !c.ranges && c.num_splits == 0 && c.element == DType::bf16),
               "dropout=true of cuda_sm90 has registers, with value_dim above ", kMostPairValues,
               ", for bf16, dense tensors, ranges=false and num_splits=0"),
+      require(c.element == DType::bf16 || c.head_dim <= kMostPairValues ||
+                  c.block_k <= kMostKeysOfWideDraws,
+              "block_k=", c.block_k, " but dropout=true of fp16 with head_dim above ",
+              kMostPairValues, " has registers for ", kMostKeysOfWideDraws),
       require(c.block_q < kMaxGroups * kGroupRows || (!c.varlen && !makes_logits(c) && !c.sink),
               "block_q=", c.block_q,
               " but dropout=true of packed sequences, softcap, alibi or sinks has registers for ",

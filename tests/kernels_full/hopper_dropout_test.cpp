@@ -10,11 +10,12 @@ using HopperDropout = CompileTest;
 // All that plans may take, of dense tensors and of packed sequences; in the full tier the first.
 TEST_P(HopperDropout, ForwardsCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* d : {"64", "128", "256"}) {
+  for (const char* dims :
+       {"fwd bf16 d64", "fwd bf16 d128", "fwd bf16 d256", "fwd fp16 d192 dv128"}) {
     for (const char* rest :
          {" causal b4 h16 s4096", " b1 h2 sq64 sk8192", " causal h16 lens(640,640)",
           " causal b4 h16 s4096 softcap(3) sink", " causal b4 h16 s4096 chunk(300)"}) {
-      const Problem p = parse_problem(std::string("fwd bf16 d") + d + rest + " dropout(0.1,3)");
+      const Problem p = parse_problem(std::string(dims) + rest + " dropout(0.1,3)");
       std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
       // Packed and chunked ones of the widest heads are left to portable kernels.
       ASSERT_EQ(all.empty(), p.d == 256 && (p.packed() || p.mask.chunk > 0)) << to_line(p);
