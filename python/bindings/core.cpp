@@ -15,5 +15,6 @@ NB_MODULE(_core, core) {
   dfa::python::bind_policy(core);
   dfa::python::bind_jax(core);
   dfa::python::bind_torch(core);
+  dfa::python::bind_torch_again(core);
   dfa::python::bind_selftest(core);
 }

@@ -18,6 +18,7 @@ void bind_energy_source(nanobind::module_& core);
 void bind_jax(nanobind::module_& core);  // built where jax is: core.jax_targets
 void bind_selftest(nanobind::module_& core);
 void bind_torch(nanobind::module_& core);
+void bind_torch_again(nanobind::module_& core);
 
 // The plan that a policy chooses from a profile.
 Plan plan_by_policy(const Problem& problem, const std::string& backend, const std::string& policy,

@@ -1,4 +1,3 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -7,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -16,6 +16,7 @@
 
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
+#include "python/bindings/torch_tensor.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,24 +24,6 @@ using namespace nb::literals;
 namespace dfa::python {
 namespace {
 
-// The table of functions of DLPack 1 (DLPackExchangeAPI), by which a library hands out its tensors'
-// fields without making an object. Only one of them is called here.
-struct ExchangeTable {
-  std::uint32_t major, minor;
-  void* previous;
-  void* managed_tensors[3];
-  int (*read)(void* tensor, nb::dlpack::dltensor* fields);
-  void* current_stream;
-};
-
-constexpr std::int32_t kCuda = 2;    // a device type of DLPack
-constexpr std::uint8_t kBFloat = 4;  // a code of its element types
-
-// What a plan depends on, as one run of words.
-struct Fields {
-  std::array<std::int64_t, 4> shape{}, strides{};
-  std::int32_t dimensions = 0, type = 0, device_type = 0, device = 0;
-};
 using Key = std::array<Fields, 3>;
 static_assert(std::has_unique_object_representations_v<Key>);
 
@@ -58,40 +41,6 @@ struct KeyEqual {
     return std::memcmp(a.data(), b.data(), sizeof(Key)) == 0;
   }
 };
-
-struct Tensor {
-  Fields fields;
-  void* data = nullptr;
-};
-
-Fields fields_of(const std::int64_t* shape, const std::int64_t* strides, std::int32_t dimensions) {
-  Fields fields{.dimensions = dimensions};
-  const std::int32_t kept = std::min(dimensions, 4);
-  std::copy_n(shape, kept, fields.shape.begin());
-  std::copy_n(strides, kept, fields.strides.begin());
-  return fields;
-}
-
-// Both calls below are of the stable ABI, unlike PyObject_CallOneArg, and cost as little: the place
-// in front of the argument is lent, so that a method can put its object there.
-nb::object call(nb::handle function, nb::handle argument) {
-  PyObject* arguments[] = {nullptr, argument.ptr()};
-  PyObject* result = PyObject_Vectorcall(function.ptr(), arguments + 1,
-                                         1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  if (result == nullptr) throw nb::python_error();
-  return nb::steal(result);
-}
-
-// The answer of tensor.is_neg().
-bool is_negative(nb::handle tensor) {
-  static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  PyObject* arguments[] = {nullptr, tensor.ptr()};
-  PyObject* answer =
-      PyObject_VectorcallMethod(name, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
-  if (answer == nullptr) throw nb::python_error();
-  Py_DECREF(answer);  // True and False outlive all
-  return answer == Py_True;
-}
 
 // Something a call returns or needs: made by make(like), where `like` has no memory of its own.
 struct Output {
@@ -132,16 +81,10 @@ class Calls {
   // copy.
   Calls(const nb::object& table, nb::object fields, nb::object stream, nb::object prepare,
         nb::object same_strides)
-      : fields_(std::move(fields)),
+      : reader_(table, std::move(fields)),
         stream_(std::move(stream)),
         prepare_(std::move(prepare)),
-        same_strides_(std::move(same_strides)) {
-    if (table.is_none()) return;
-    const auto* functions =
-        static_cast<const ExchangeTable*>(PyCapsule_GetPointer(table.ptr(), "dlpack_exchange_api"));
-    if (functions == nullptr) throw nb::python_error();
-    if (functions->major == 1) read_ = functions->read;
-  }
+        same_strides_(std::move(same_strides)) {}
 
   nb::object forward(nb::handle q, nb::handle k, nb::handle v, bool with_lse) {
     return forward_beside(q, k, v, with_lse, 0);
@@ -168,6 +111,11 @@ class Calls {
     }
     if (!with_lse) return o;
     return nb::make_tuple(std::move(o), std::move(lse));
+  }
+
+  // The plan of a forward of such tensors.
+  nb::object plan(nb::handle q, nb::handle k, nb::handle v) {
+    return find(forwards_, "fwd", {read(q), read(k), read(v)}, q, k, v)->owner;
   }
 
   nb::tuple backward(nb::object d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o,
@@ -221,34 +169,8 @@ class Calls {
   }
 
   Tensor read(nb::handle tensor) const {
-    nb::dlpack::dltensor raw{};
-    if (read_ == nullptr || read_(tensor.ptr(), &raw) != 0) {
-      PyErr_Clear();  // a device DLPack does not know; prepare() will say what is accepted
-      return read_attributes(tensor);
-    }
-    // Of half of a complex tensor what lies in memory may have the other sign, which DLPack does
-    // not tell; there are no complex types of bfloat16.
-    if (raw.dtype.code != kBFloat && is_negative(tensor)) return read_attributes(tensor);
-    Tensor read = {.fields = fields_of(raw.shape, raw.strides, raw.ndim),
-                   .data = static_cast<std::byte*>(raw.data) + raw.byte_offset};
-    read.fields.type = raw.dtype.code << 16U | raw.dtype.bits;
-    read.fields.device_type = raw.device.device_type;
-    read.fields.device = raw.device.device_id;
-    return read;
-  }
-
-  Tensor read_attributes(nb::handle tensor) const {
-    using Values = std::tuple<std::uintptr_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
-                              std::int32_t, std::int32_t, std::int32_t>;
-    const auto [data, shape, strides, type, device_type, device] =
-        nb::cast<Values>(call(fields_, tensor));
-    Tensor read = {
-        .fields = fields_of(shape.data(), strides.data(), static_cast<std::int32_t>(shape.size())),
-        .data = reinterpret_cast<void*>(data)};  // NOLINT(performance-no-int-to-ptr)
-    read.fields.type = type;
-    read.fields.device_type = device_type;
-    read.fields.device = device;
-    return read;
+    if (const std::optional<Tensor> read = reader_.read(tensor)) return *read;
+    return reader_.read_attributes(tensor);  // prepare() will say what is accepted
   }
 
   void* data(nb::handle tensor) const { return tensor.is_valid() ? read(tensor).data : nullptr; }
@@ -287,8 +209,8 @@ class Calls {
     return call;
   }
 
-  int (*read_)(void*, nb::dlpack::dltensor*) = nullptr;
-  nb::object fields_, stream_, prepare_, same_strides_;
+  TensorReader reader_;
+  nb::object stream_, prepare_, same_strides_;
   Map forwards_, backwards_;
 };
 
@@ -301,6 +223,7 @@ void bind_torch(nb::module_& core) {
       .def("forward", &Calls::forward, "o, or (o, lse) with_lse.")
       .def("forward_beside", &Calls::forward_beside,
            "forward(…, margin), with that many multiprocessors left free.")
+      .def("plan", &Calls::plan, "That of forward(q, k, v).")
       .def("backward", &Calls::backward, "(dq, dk, dv) of (d_o, q, k, v, o, lse).");
 }
 

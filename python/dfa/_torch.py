@@ -1,7 +1,7 @@
 """PyTorch tensors: dfa.attention with autograd, past PyTorch's dispatcher where nobody looks on.
 
-An eager call goes past the dispatcher, which costs more than all the rest of it: _core.Calls reads the tensors, finds
-the plan of those read before, allocates and launches. What is compiled, transformed, profiled or watched
+An eager call goes past the dispatcher, which costs more than all the rest of it: without autograd one that was made before is made again
+by dfa._torch_again; else _core.Calls reads the tensors, finds the plan of those read before, allocates and launches. What is compiled, transformed, profiled or watched
 (torch.compile, torch.func, dispatch modes, subclasses of tensors) takes the operators of dfa._torch_operators; tensors that no
 kernel takes as they lie go through dfa._torch_inputs first.
 """
@@ -16,6 +16,7 @@ from torch.compiler import is_compiling, is_dynamo_compiling
 
 from dfa import _torch_inputs, _torch_operators
 from dfa._shapes import check_differentiable, flag_of, scale_of, window_of
+from dfa._torch_again import keep_dense, recall
 from dfa._torch_calls import DTYPES, Unfit, calls_of
 
 __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
@@ -28,6 +29,7 @@ _any_autocast = torch._C._is_any_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _deterministic = torch._C._get_deterministic_algorithms
 _threads = torch.get_num_threads
+PLACES = {"q": 1, "k": 2, "v": 3}  # in keys of dfa._torch_again
 
 
 def attention_on(types):
@@ -48,6 +50,12 @@ def know_dtensor(types):
 
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
+    learns = _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if not (learns or is_dynamo_compiling()):
+        key = "dense", q, k, v, causal, window, scale, return_lse, deterministic, algorithm
+        outputs = recall(key)
+        if outputs is not None:
+            return outputs
     if (is_dynamo_compiling() or _transformed() or _watched() or _profiler._is_profiler_enabled or _is_traced()
             or forward_ad._current_level >= 0 or (scale is not None and isinstance(scale, torch.Tensor))):
         return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic,
@@ -65,9 +73,11 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
         deterministic = _deterministic() or (deterministic is not False and flag_of("deterministic", deterministic))
     call = _call(causal, window, scale, deterministic, algorithm, _threads())
     try:
-        if _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        if learns:
             return _apply(q, k, v, call, return_lse)
-        return call[0].forward(q, k, v, return_lse)
+        outputs = call[0].forward(q, k, v, return_lse)
+        keep_dense(key, call[0].plan(q, k, v), PLACES, outputs if return_lse else (outputs, None), "(ol)" if return_lse else "o")
+        return outputs
     except Unfit:
         return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 

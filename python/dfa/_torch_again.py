@@ -1,73 +1,90 @@
-"""Calls of packed sequences and of caches that are made again: past their checks and PyTorch's dispatcher, where nobody looks on.
+"""Calls that are made again: past their checks and PyTorch's dispatcher, where nobody looks on.
 
-What is checked, and what a plan depends on, is the key of a call: shapes, strides, types and devices of its tensors, and its numbers. The
-values of lengths are no part of it: a GPU's calls do not read them here, and a processor's check them each time.
+A door asks recall(key) first, its key a tuple of its name and all its arguments. What is checked of a call, and what its plan depends on, is
+in the key: of tensors shapes, strides, types and devices, of all else the values (_core.Again reads them). A call that was made in
+full leaves under its key what makes it again: a launch() of the plan, or on a processor, where the values of lengths are checked each
+time, a function. Nothing is recalled under a transform, a mode, a profiler or autocast, or where a tensor requires a gradient.
 """
 
 import torch
 from torch.autograd import forward_ad
 from torch.autograd import profiler as _profiler
-from torch.compiler import is_dynamo_compiling
 
-from dfa._torch import _any_autocast, _deterministic, _is_grad_enabled, _is_traced, _transformed, _watched
+from dfa import _core
 
-_MOST = 1024
-_PLAIN = {torch.Tensor, torch.nn.Parameter}
-_NUMBERS = {type(None), bool, int, float}
-_has_function_modes = torch._C._len_torch_function_stack
+_TYPES = {dtype: number for number, dtype in enumerate(sorted({x for x in vars(torch).values() if isinstance(x, torch.dtype)}, key=str))}
+
+
+def _fields(tensor):
+    """What DLPack's functions tell of a tensor, for a PyTorch without them. An address of 0: not of this one."""
+    device = tensor.device
+    if device.type not in ("cpu", "cuda") or tensor.layout != torch.strided or not torch._C._has_storage(tensor) or tensor.is_neg():
+        return 0, (), (), 0, 0, 0
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), _TYPES[tensor.dtype], 1 + (device.type == "cuda"), device.index or 0
+
+
+_again = _core.Again(
+    getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), _fields, [torch.Tensor, torch.nn.Parameter],
+    [torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
+     torch._C._is_tracing, torch._C._is_any_autocast_enabled],
+    [(_profiler, "_is_profiler_enabled", False), (forward_ad, "_current_level", -1)],
+    torch.is_grad_enabled, [torch._C._get_deterministic_algorithms], [torch.get_num_threads])
+recall, kept = _again.recall, _again.kept
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_calls = {}
+# What torch.compile's own code allocates with: torch.empty_strided past the dispatcher, on the current device.
+_makers = {kind: getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None) for kind in ("cpu", "cuda")}
 
 
-def key_of(door, tensors, numbers):
-    """None where a call has to be made in full: under a transform, a mode, a profiler or autocast, or where autograd or the kind of a
-    tensor or a number asks for more."""
-    if (is_dynamo_compiling() or _transformed() or _watched() or _has_function_modes() or _profiler._is_profiler_enabled or _is_traced()
-            or forward_ad._current_level >= 0 or _any_autocast()):
-        return None
-    learns, key = _is_grad_enabled(), [door, _deterministic()]
-    for x in tensors:
-        if x is None:
-            key.append(None)
-        elif (type(x) not in _PLAIN or x.layout is not torch.strided or x.is_nested or (learns and x.requires_grad) or x.is_neg()
-              or x._is_zerotensor()):
-            return None
-        else:
-            key.append((x.shape, x.stride(), x.dtype, x.device))
-    for number in numbers:  # True is 1, but not as an argument
-        kind = type(number)
-        if kind not in _NUMBERS and not (kind is tuple and {*map(type, number)} <= {int}):
-            return None
-        key.append((kind, number))
-    return tuple(key)
+def keep(key, made, tensors):
+    """tensors: places in the key of those that are taken as they come; a call with others is not kept. Nor is one that a CUDA graph
+    records: its tensors have no values yet."""
+    if not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+        _again.keep(key, made, list(tensors))
 
 
-def call_of(key):
-    """What was kept for it, or None."""
-    return None if key is None else _calls.get(key)
+def launch(plan, places, o, lse, *, returns, finish=None, table_row=0, slopes_of_batch=0, constants=None):
+    """A plan's forward for keys in which tensors stand at these places, by the names of dfa::Sequences and dfa::Logits. o, lse: tensors like
+    those that it makes. returns: "o", or a tuple's parts, l for lse, n for None: "(ol)", "(on)", "(oln)"; nothing makes an lse that is
+    not among them. finish(o, lse) makes it where it is another. constants: tensors that are the same in each call, by name."""
+    constants, device = constants or {}, o.device
+    workspace = _maker((plan.workspace_bytes,), (1,), torch.uint8, device) if plan.workspace_bytes else None
+    return _core.Launch(plan, places, {name: x.data_ptr() for name, x in constants.items()}, table_row, slopes_of_batch, _maker_of(o),
+                        _maker_of(lse) if "l" in returns else None, workspace, returns, finish, constants,
+                        device.index if device.type == "cuda" else -1, _current_device, _current_stream)
 
 
-def keep(key, call):
-    """Nothing of a call that a CUDA graph records: its tensors have no values yet."""
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        return
-    if len(_calls) >= _MOST:
-        _calls.clear()
-    _calls[key] = call
+def given_back(o, lse, returns):
+    """What `returns` of a launch says."""
+    parts = tuple({"o": o, "l": lse, "n": None}[part] for part in returns.strip("()"))
+    return parts if returns[0] == "(" else parts[0]
 
 
-class Launch:
-    """A plan's forward on a GPU, for tensors like those that it was planned for."""
+def _maker_of(tensor):
+    return _maker(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
-    def __init__(self, plan, device):
-        self._forward, self._fits, self._bytes, self._device = plan._forward, plan._fits_context, plan.workspace_bytes, device.index
 
-    def fits(self):
-        """Is the tensors' GPU the current one, with the part of it that the plan is for?"""
-        return _current_device() == self._device and self._fits()
+def _maker(shape, strides, dtype, device):
+    make = _makers.get(device.type)
+    if make is None:
+        return torch.empty_strided, (shape, strides), {"dtype": dtype, "device": device}
+    return make, (shape, strides, dtype), {}
 
-    def __call__(self, q, k, v, o, lse, *pointers):
-        workspace = q.new_empty(self._bytes, dtype=torch.uint8)
-        self._forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), workspace.data_ptr(),
-                      _current_stream(self._device), *pointers)
+
+def keep_dense(key, plan, places, outputs, returns):
+    """Keeps the launch of a plan of dense tensors: places are those of q, k and v in the key, outputs as of launch()."""
+    keep(key, launch(plan, places, *outputs, returns=returns), places.values())
+
+
+def plan_of(key):
+    """Of the launch that is kept for a key, or None."""
+    return getattr(kept(key), "plan", None)
+
+
+def clear():
+    _again.clear()
+
+
+def count():
+    """How many calls are kept."""
+    return len(_again)

@@ -7,7 +7,7 @@ from dfa import _torch_again, _torch_paged
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
 from dfa._torch_quantize import rounded
-from dfa._torch_varlen import _whole, check_integers, splits_of
+from dfa._torch_varlen import _whole, check_integers, places_of, splits_of
 
 
 class Cache:
@@ -133,21 +133,18 @@ def _meets(offset, steps, columns, other_columns):
     return any(abs(n) < size and _meets(offset - n * stride, rest, columns, other_columns) for n in near)
 
 
+# Of tensors that are taken as they come, in the key of a door of caches.
+PLACES = {name: 1 + place for place, name in enumerate((
+    "q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q"))}
+
+
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                  cache_leftpad=None, table=None, table_name="block_table", cu_seqlens_q=None, cu_seqlens_k_new=None,
                  max_seqlen_q=None, rotary_seqlens=None, softmax_scale=None, causal=False, window=None, rotary_interleaved=True,
-                 num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, with_lse=False, logits=None):
+                 num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, with_lse=False, logits=None, key=None):
     """o, or (o, lse) with_lse: q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q].
 
-    Such a call of a GPU without new rows, made again, goes past the checks."""
-    key = None
-    if k is v is rotary_cos is rotary_sin is rotary_seqlens is cu_seqlens_k_new is k_descale is v_descale is None and not logits:
-        key = _torch_again.key_of(table_name, (q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, table, cu_seqlens_q), (
-            max_seqlen_q, softmax_scale, causal, window, rotary_interleaved, num_splits, batch_invariant, with_lse))
-        if (call := _torch_again.call_of(key)) is not None:
-            outputs = call(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, table, cu_seqlens_q)
-            if outputs is not None:
-                return outputs
+    key: the door's, of _torch_again, with PLACES, or None. Such a call of a GPU without new rows is kept there."""
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
     causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
@@ -186,29 +183,42 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     cache.check_rows(used if before is None else before, used, rows.counts, window_of(causal, window)[0])
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     pages, keep = cache.pages(), None
-    if key is not None and cache.k.is_cuda and cache_seqlens is not None:
-        def keep(again):
-            _torch_again.keep(key, _again(again, rows, pages if table is cache_batch_idx is None else None, with_lse))
+    if key is not None and new is None and cache.k.is_cuda and not isinstance(cache_seqlens, int) \
+            and rows.flat.data_ptr() == q.data_ptr():
+        def keep(plan, _, outputs, step):
+            _keep_again(key, plan, cache, rows, outputs, step, with_lse)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
                                  k_descale=factors[0], v_descale=factors[1], keep=keep, **(logits or {}))
     return (rows.of(o), rows.lse_of(lse)) if with_lse else rows.of(o)
 
 
-def _again(again, rows, own_pages, with_lse):
-    """What with_kvcache returns of calls like this one, by _torch_paged's _again. own_pages: of a dense cache whose batches are those of q."""
-    packed, b, s = rows.packed, rows.b, None if rows.packed else rows._s
+def _keep_again(key, plan, cache, rows, outputs, step, with_lse):
+    """Keeps what with_kvcache makes of calls of this key, by a plan whose outputs are these. step: slopes' elements of a batch."""
+    places, table_row, made_here = places_of(key, PLACES), 1, {}
+    if cache.paged:
+        table_row = cache.table.stride(0)
+    elif cache.batch_idx is not None:
+        places["block_table"] = places.pop("cache_batch_idx")
+    else:
+        made_here["block_table"] = range(cache.b)
+    if "seqused_k" not in places:
+        made_here["seqused_k"] = [cache.capacity] * cache.b
+    # Of numbers, for which the device is waited for, once: calls on other streams read them.
+    constants = {name: torch.tensor(numbers, dtype=torch.int32, device=cache.k.device) for name, numbers in made_here.items()}
+    b, s, (o, lse) = rows.b, None if rows.packed else rows.flat.shape[0] // max(1, rows.b), outputs
 
-    def call(q, k_cache, v_cache, used, batch_idx, leftpad, table, cu_seqlens_q):
-        pages = own_pages if own_pages is not None else table if table is not None else batch_idx[:, None]
-        outputs = again(q if packed else q.flatten(0, 1), k_cache, v_cache, cu_seqlens_q, None, used, pages, leftpad, None, None)
-        if outputs is None:
-            return None
-        o = outputs[0] if packed else outputs[0].view(b, s, *outputs[0].shape[1:])
-        if not with_lse:
-            return o
-        return o, outputs[1] if packed else outputs[1].view(-1, b, s).transpose(0, 1).contiguous()
-    return call
+    def finish(o, lse):
+        return o, _lse_of_batches(lse, b, s)
+    made = _torch_again.launch(plan, places, rows.of(o), lse, returns="(ol)" if with_lse else "o",
+                               finish=finish if with_lse and not rows.packed else None, table_row=table_row, slopes_of_batch=step,
+                               constants=constants)
+    _torch_again.keep(key, made, places.values())
+
+
+def _lse_of_batches(lse, b, s):
+    """[b, hq, s] of [hq, b · s]"""
+    return lse.view(-1, b, s).transpose(0, 1).contiguous()
 
 
 def check_factors(**factors):
@@ -261,7 +271,7 @@ class _Rows:
         return o if self.packed else o.unflatten(0, (self.b, self._s))
 
     def lse_of(self, lse):
-        return lse if self.packed else lse.unflatten(1, (self.b, self._s)).transpose(0, 1).contiguous()
+        return lse if self.packed else _lse_of_batches(lse, self.b, self._s)
 
 
 def _new_rows(k, v, cache, cu_seqlens_k_new, b, dtype):

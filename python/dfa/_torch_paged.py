@@ -11,14 +11,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_again
+from dfa._torch_again import given_back
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import check_dims, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
 from dfa._torch_scale import scaled
-from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
-                               as_given, check_integers, check_operands, most_rows, strides_of_rows)
+from dfa._torch_varlen import (PLACES, _check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
+                               as_given, check_integers, check_operands, most_rows, places_of, strides_of_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -27,9 +28,9 @@ _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_
 _STEP = 256  # keys: plans of a processor are for the next multiple, so that a sequence that grows needs few
 
 
-def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, *, return_lse,
-              key, **options):
-    """dfa.attention_varlen's, with a block_table. key: of _torch_again."""
+def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, *, key,
+              returns, **options):
+    """dfa.attention_varlen's, with a block_table. key, returns: as of in_full there."""
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("block_table", block_table)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
@@ -48,21 +49,24 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
         _check_most_used(seqused_k, max_seqlen_k)
     most = _known_most("max_seqlen_q", max_seqlen_q)
 
-    def keep(again):
-        def call(q, k, v, lengths, slopes, sinks, block_table):
-            cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k = lengths
-            if on_cpu:
-                _check_steps(cu_seqlens_k, seqused_k, k, block_table)
+    def keep(plan, forward, outputs, step):
+        if not on_cpu and cu_seqlens_k is not None:  # the steps are made anew for each call
+            return
+        if not on_cpu:
+            places = places_of(key, PLACES)
+            made = _torch_again.launch(plan, places, *outputs, returns=returns, table_row=block_table.stride(0), slopes_of_batch=step)
+            _torch_again.keep(key, made, places.values())
+            return
+
+        def call(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, slopes, sinks, block_table, *_):
+            _check_steps(cu_seqlens_k, seqused_k, k, block_table)
             if seqused_k is None:
                 seqused_k = cu_seqlens_k.diff()
-            if on_cpu:
-                _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
-                _check_most_used(seqused_k, max_seqlen_k)
-            return again(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, slopes, sinks)
-        _torch_again.keep(key, call)
-    o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most,
-                    keep=None if key is None else keep, **options)
-    return (o, lse) if return_lse else o
+            _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+            _check_most_used(seqused_k, max_seqlen_k)
+            return given_back(*forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, slopes, sinks), returns)
+        _torch_again.keep(key, call, PLACES.values())
+    return attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most, keep=None if key is None else keep, **options)
 
 
 def _check_steps(cu_seqlens_k, seqused_k, k, block_table):
@@ -100,8 +104,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
     many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. splits: of splits_of.
     k_descale, v_descale: of a cache in float8_e4m3fn, which q of any other type may have: as of descales_of. write:
-    called when all is checked, to append to the cache. keep: called with what _again() gives, where kernels take the tensors as they
-    are."""
+    called when all is checked, to append to the cache. keep: called by _keep_again() where kernels take the tensors as they are."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
         if _transformed():
@@ -142,33 +145,22 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
                                          *factors)
     as_they_are = all(map(is_, (q, k, v, block_table, sinks), given)) and as_given(alibi_slopes)
     if keep is not None and as_they_are and not is_e4m3_cache(k, v):
-        keep(_again(q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits))
+        _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits, (o, lse))
     return o[..., :dv] if o.shape[2] != dv else o, lse
 
 
-def _again(q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits):
-    """The forward of calls like this one, or None where another plan is needed."""
+def _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits, outputs):
+    """keep(plan, forward, outputs, slopes' elements of a batch): what makes a call like this one again, forward on a processor."""
+    plan = forward = None
     if q.device.type == "cpu":
         before, softcap = options[:3], options[5]
 
-        def call(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, slopes, sinks):
-            return _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *before, slopes, sinks, softcap, most_q,
-                            *splits)
-        return call
-    with _On(q):
-        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, False)
-    launch, (hq, width) = _torch_again.Launch(plan, q.device), (q.shape[1], v.shape[3])
-    step, columns = slopes_of_batch(options[3], hq), block_table.stride(0)
-
-    def call(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, slopes, sinks):
-        if not launch.fits():
-            return None
-        rows = q.shape[0]
-        o, lse = q.new_empty((rows, hq, width)), q.new_empty((hq, rows), dtype=torch.float32)
-        launch(q, k, v, o, lse, [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), seqused_k.data_ptr()],
-               (_pointer(slopes), step, _pointer(sinks), 0, (0, 0, 0)), (block_table.data_ptr(), columns, _pointer(leftpad_k)))
-        return o, lse
-    return call
+        def forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, slopes, sinks):
+            return _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, *before, slopes, sinks, softcap, most_q, *splits)
+    else:
+        with _On(q):
+            plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, False)
+    keep(plan, forward, outputs, slopes_of_batch(options[3], q.shape[1]))
 
 
 def refuse_gradients(**tensors):

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.compiler import is_dynamo_compiling
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_again, _torch_operators
+from dfa._torch_again import given_back, recall
 from dfa._dropout import probability_of, refuse_seed
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of, texts_of
 from dfa._plan import plan_of
@@ -129,15 +131,32 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     to what is there, and read and write nothing else.
     """
     key = None
-    if bias is seed is mask_mod is score_mod is q_descale is k_descale is v_descale is None and type(dropout_p) in (int, float) and dropout_p == 0:
-        key = _torch_again.key_of(
-            "varlen", (q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table),
-            (max_seqlen_q, max_seqlen_k, causal, window, scale, softcap, chunk, prefix, return_lse, deterministic, num_splits, batch_invariant))
-        if (call := _torch_again.call_of(key)) is not None:
-            outputs = call(q, k, v, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k), alibi_slopes, sinks, block_table)
-            if outputs is not None:
-                return outputs if return_lse else outputs[0]
-    asked, return_lse = splits_of(num_splits, batch_invariant), flag_of("return_lse", return_lse)
+    if not is_dynamo_compiling():
+        key = ("varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table, max_seqlen_q,
+               max_seqlen_k, causal, window, scale, softcap, bias, chunk, prefix, dropout_p, seed, return_lse, deterministic, num_splits,
+               batch_invariant, q_descale, k_descale, v_descale, mask_mod, score_mod)
+        if (outputs := recall(key)) is not None:
+            return outputs
+    o, lse = in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, key,
+                     "(ol)" if flag_of("return_lse", return_lse) else "o", causal=causal, window=window, scale=scale, softcap=softcap,
+                     alibi_slopes=alibi_slopes, sinks=sinks, bias=bias, chunk=chunk, prefix=prefix, dropout_p=dropout_p, seed=seed,
+                     deterministic=deterministic, num_splits=num_splits, batch_invariant=batch_invariant, q_descale=q_descale,
+                     k_descale=k_descale, v_descale=v_descale, mask_mod=mask_mod, score_mod=score_mod)
+    return (o, lse) if return_lse else o
+
+
+# Of tensors that are taken as they come, in the key of a door of packed sequences.
+PLACES = {name: 1 + place for place, name in enumerate((
+    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table"))}
+
+
+def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, key, returns, *,
+            causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None, chunk=None, prefix=None,
+            dropout_p=0.0, seed=None, deterministic=False, num_splits=0, batch_invariant=False, q_descale=None, k_descale=None,
+            v_descale=None, mask_mod=None, score_mod=None):
+    """(o, lse) of attention_varlen. key: the door's, of dfa._torch_again, with PLACES, or None; what makes the call again, and gives back what
+    `returns` says, is kept there."""
+    asked = splits_of(num_splits, batch_invariant)
     if asked[1] and probability_of(dropout_p):
         raise ValueError("batch_invariant beside dropout_p is not supported, as masks go by the number of a sequence; accepted: dropout_p of 0")
     texts = texts_of(mask_mod, score_mod)
@@ -156,15 +175,15 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         flag_of("deterministic", deterministic)  # of gradients, which a cache has none of
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
-                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse, splits=asked,
-                                      k_descale=k_descale, v_descale=v_descale, key=key)
+                                      alibi_slopes=alibi_slopes, sinks=sinks, splits=asked, k_descale=k_descale, v_descale=v_descale,
+                                      key=key, returns=returns)
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     if getattr(q, "dtype", None) == E4M3 or not q_descale is k_descale is v_descale is None:
         from dfa import _torch_e4m3_varlen
         return _torch_e4m3_varlen.attention(
             q, k, v, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k), (max_seqlen_q, max_seqlen_k), (q_descale, k_descale, v_descale),
             asked, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, chunk=chunk,
-            prefix=prefix, dropout_p=dropout_p, return_lse=return_lse, deterministic=deterministic, bias=bias, seed=seed,
+            prefix=prefix, dropout_p=dropout_p, return_lse=True, deterministic=deterministic, bias=bias, seed=seed,
             mask_mod=mask_mod, score_mod=score_mod)
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):
@@ -208,10 +227,9 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
             options = *options[:_BIAS_OPTION], _with_a_column(options[_BIAS_OPTION]), *options[_BIAS_OPTION + 1:]
         forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
         o, lse = forward(q, k, v, *lengths, *options)
-        if key is not None and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
-            _torch_again.keep(key, _again(q, k, v, lengths, options, (max_seqlen_q, max_seqlen_k)))
-    o = o[..., :dv] if o.shape[2] != dv else o
-    return (o, lse) if return_lse else o
+        if key is not None and _are_plain(bias, dropout_p, seed, texts) and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
+            _keep_again(key, q, k, v, lengths, options, (max_seqlen_q, max_seqlen_k), (o, lse), returns)
+    return o[..., :dv] if o.shape[2] != dv else o, lse
 
 
 def as_given(*tensors):
@@ -219,31 +237,34 @@ def as_given(*tensors):
     return all(x is None or x.dtype == torch.float32 and x.is_contiguous() for x in tensors)
 
 
-def _again(q, k, v, lengths, options, most):
-    """The forward of calls like this one: (q, k, v, lengths, slopes, sinks) → (o, lse), or None where another plan is needed."""
+def places_of(key, places):
+    """Those of tensors that the key has."""
+    return {name: place for name, place in places.items() if key[place] is not None}
+
+
+def _are_plain(bias, dropout_p, seed, texts):
+    return bias is seed is None and texts == ("", "") and probability_of(dropout_p) == 0
+
+
+def _keep_again(key, q, k, v, lengths, options, most, outputs, returns):
+    """What makes the call of this key again."""
     given, asked = forward_options((*lengths, *options))
     if q.device.type == "cpu":
         before, behind = options[:4], options[6:]
 
-        def call(q, k, v, lengths, slopes, sinks, _):
-            lengths = lengths[0], lengths[0] if lengths[1] is None else lengths[1], *lengths[2:]
+        def call(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, slopes, sinks, *_):
+            lengths = cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, seqused_q, seqused_k
             for cu_seqlens, longest, of in zip(lengths, most, "qk"):
                 _check_most(cu_seqlens, longest, f"max_seqlen_{of}")
-            return _forward(q, k, v, *lengths, *before, slopes, sinks, *behind)
-        return call
+            return given_back(*_forward(q, k, v, *lengths, *before, slopes, sinks, *behind), returns)
+        _torch_again.keep(key, call, PLACES.values())
+        return
     with _On(q):
-        launch = _torch_again.Launch(_planned("fwd", q, k, v, given, asked)[0], q.device)
-    step, nothing = slopes_of_batch(given.alibi_slopes, q.shape[1]), (0, (0, 0, 0))
-
-    def call(q, k, v, lengths, slopes, sinks, _):
-        if not launch.fits():
-            return None
-        o, lse = _empty_outputs(q, v)
-        lengths = [*map(_pointer, lengths)]
-        lengths[1] = lengths[1] or lengths[0]
-        launch(q, k, v, o, lse, lengths, (_pointer(slopes), step, _pointer(sinks), *nothing))
-        return o, lse
-    return call
+        plan = _planned("fwd", q, k, v, given, asked)[0]
+    places = places_of(key, PLACES)
+    places.setdefault("cu_seqlens_k", places["cu_seqlens_q"])
+    made = _torch_again.launch(plan, places, *outputs, returns=returns, slopes_of_batch=slopes_of_batch(given.alibi_slopes, q.shape[1]))
+    _torch_again.keep(key, made, places.values())
 
 
 def splits_of(num_splits, batch_invariant):

@@ -12,6 +12,7 @@ import threading
 from contextlib import ContextDecorator
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from dfa import _torch as _operators  # noqa: F401: programs that torch.export has saved find them registered
@@ -19,6 +20,8 @@ from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
 from dfa._dropout import options_of
 from dfa._shapes import flag_of, shown
+from dfa._torch import PLACES
+from dfa._torch_again import keep_dense, plan_of, recall
 from dfa._torch_block_lists import BlockLists, block_lists
 from dfa._torch_blocks import flex_attention
 from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
@@ -46,6 +49,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     dropout_p: of dense tensors, by PyTorch's generator, though not by the numbers that PyTorch's own would draw.
     Raises ValueError on other masks: no kernel has them there.
     """
+    again = None
+    if not is_dynamo_compiling():
+        again = "sdpa", query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        if (o := recall(again)) is not None:
+            return o
     dropout = _check(query, key, value, dropout_p)
     is_causal, enable_gqa = flag_of("is_causal", is_causal), flag_of("enable_gqa", enable_gqa)
     if query.is_nested:
@@ -57,7 +65,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
             _torch_masks.check_mask(attn_mask)
             attn_mask = _torch_masks.visible_by(attn_mask)
     if query.dim() == key.dim() == value.dim() == 4:
-        return _of_four(query, key, value, attn_mask, is_causal, scale, enable_gqa, dropout)
+        return _of_four(query, key, value, attn_mask, is_causal, scale, enable_gqa, dropout, again)
     return _of_any(query, key, value, attn_mask, is_causal, scale, enable_gqa, dropout)
 
 
@@ -83,7 +91,8 @@ def _of_nested(query, key, value, mask, is_causal, scale, gqa):
     return _torch_nested.attend(query, key, value, is_causal, scale, lambda *rows: _with_heads(*rows, gqa))
 
 
-def _of_four(query, key, value, mask, is_causal, scale, gqa, dropout):
+def _of_four(query, key, value, mask, is_causal, scale, gqa, dropout, again=None):
+    """again: the door's key, of dfa._torch_again, or None."""
     query, key, value = _with_heads(query, key, value, gqa)
     sq, sk = query.shape[2], key.shape[2]
     causal = False  # to the last key, as dfa.attention has it
@@ -99,11 +108,19 @@ def _of_four(query, key, value, mask, is_causal, scale, gqa, dropout):
                 raise ValueError("attn_mask of numbers is a bias, which is not supported beside float8_e4m3fn; accepted: boolean masks")
             return attention(query, key, value, bias=_torch_masks.of_four(mask, b, query, key), scale=scale, **dropout)
         return _torch_masks.masked(query.expand(b, -1, -1, -1), key, value, mask, scale=scale, **dropout)
+    window = None
     if is_causal and sq > sk:
-        return attention(query, key, value, window=(-1, sq - sk), scale=scale, **dropout)
-    if is_causal and sk > sq:  # keys beyond the last query are seen by none
-        key, value = key[:, :, :sq], value[:, :, :sq]
-    return attention(query, key, value, causal=causal or is_causal, scale=scale, **dropout)
+        causal, window = False, (-1, sq - sk)
+    elif is_causal:
+        causal = True
+        if sk > sq:  # keys beyond the last query are seen by none
+            key, value = key[:, :, :sq], value[:, :, :sq]
+    o = attention(query, key, value, causal=causal, window=window, scale=scale, **dropout)
+    if again is not None and not dropout:
+        plan = plan_of(("dense", query, key, value, causal, window, scale, False, False, "auto"))
+        if plan is not None:
+            keep_dense(again, plan, PLACES, (o, None), "o")
+    return o
 
 
 def _with_heads(query, key, value, gqa):

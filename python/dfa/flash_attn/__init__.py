@@ -8,10 +8,13 @@ there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
+from torch.compiler import is_dynamo_compiling
+
 from dfa._dropout import options_of
 from dfa._shapes import flag_of
+from dfa._torch_again import recall
 from dfa._torch_kvcache import with_kvcache
-from dfa._torch_varlen import attention_varlen
+from dfa._torch_varlen import in_full
 from dfa.flash_attn._adapted import attend, both_begins, logits_of, unpacked, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
@@ -22,8 +25,13 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o [b, sq, hq, dv]; with return_attn_probs (o, lse, None), lse
     float32 [b, hq, sq]."""
+    key = None
+    if not is_dynamo_compiling():
+        key = ("flash2", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+        if (outputs := recall(key)) is not None:
+            return outputs
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
-                    logits_of(softcap, alibi_slopes) | options_of(dropout_p))
+                    logits_of(softcap, alibi_slopes) | options_of(dropout_p), key, "(oln)" if return_attn_probs is True else "o")
     return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
@@ -43,10 +51,16 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1] → o [total_q, hq, dv]; with
     return_attn_probs (o, lse, None), lse float32 [hq, total_q]. With block_table, int32 [b, columns], k is [pages, page, hk, d] and
     v [pages, page, hk, dv] with pages of any size, and cu_seqlens_k says how long sequences are."""
+    key = None
+    if not is_dynamo_compiling():
+        key = ("flash2_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, None, None, alibi_slopes, None, block_table, max_seqlen_q, max_seqlen_k,
+               dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
+        if (outputs := recall(key)) is not None:
+            return outputs
     begins = both_begins(cu_seqlens_q, cu_seqlens_k) if block_table is None else (cu_seqlens_q, cu_seqlens_k)
-    o, lse = attention_varlen(q, k, v, *begins, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
-                              causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
-                              block_table=block_table, **logits_of(softcap, alibi_slopes), **options_of(dropout_p))
+    o, lse = in_full(q, k, v, *begins, max_seqlen_q, max_seqlen_k, None, None, block_table, key, "(oln)" if return_attn_probs is True else "o",
+                     scale=softmax_scale, causal=causal, window=window_of(window_size), deterministic=deterministic,
+                     **logits_of(softcap, alibi_slopes), **options_of(dropout_p))
     return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
@@ -79,7 +93,14 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
     anything is written, also on new rows that the cache has no place for.
     """
+    key = None
+    if not is_dynamo_compiling():
+        key = ("flash2_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, alibi_slopes, None, k, v,
+               rotary_cos, rotary_sin, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, return_softmax_lse,
+               batch_invariant)
+        if (outputs := recall(key)) is not None:
+            return outputs
     return with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
                         block_table, softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
                         rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant,
-                        with_lse=flag_of("return_softmax_lse", return_softmax_lse), logits=logits_of(softcap, alibi_slopes))
+                        with_lse=flag_of("return_softmax_lse", return_softmax_lse), logits=logits_of(softcap, alibi_slopes), key=key)

@@ -5,6 +5,8 @@ import torch
 from dfa._attention import attention
 from dfa._shapes import shown
 from dfa._shapes import window_of as sides_of
+from dfa._torch import PLACES
+from dfa._torch_again import keep_dense, plan_of
 
 # Values that ask for nothing.
 _NOTHING = {"dropout_p": (0,), "attention_chunk": (0, None), "num_splits": (0, 1, None), "sm_margin": (0, None)}
@@ -89,12 +91,18 @@ def _check_tensor(name, tensor):
         raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
 
 
-def attend(q, k, v, scale, causal, window_size, deterministic, logits):
-    """(o, lse) of [b, s, h, d] tensors; o likewise. logits: of logits_of()."""
+def attend(q, k, v, scale, causal, window_size, deterministic, logits, key=None, returns="(ol)"):
+    """(o, lse) of [b, s, h, d] tensors; o likewise. logits: of logits_of(). key: the door's, of dfa._torch_again, whose q, k and v come
+    first, and what it returns, as a launch() there says it."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check_tensor(name, tensor)
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, sequence, heads, head dim")
-    o, lse = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, window=window_of(window_size), scale=scale,
-                       deterministic=deterministic, return_lse=True, **logits)
-    return o.transpose(1, 2), lse
+    turned, window = [x.transpose(1, 2) for x in (q, k, v)], window_of(window_size)
+    o, lse = attention(*turned, causal=causal, window=window, scale=scale, deterministic=deterministic, return_lse=True, **logits)
+    o = o.transpose(1, 2)
+    if key is not None and not logits:
+        plan = plan_of(("dense", *turned, causal, window, scale, True, deterministic, "auto"))
+        if plan is not None:
+            keep_dense(key, plan, PLACES, (o, lse), returns)
+    return o, lse
