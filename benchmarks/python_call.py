@@ -19,6 +19,7 @@ import time
 import torch
 
 import dfa
+import dfa.torch
 from dfa import _torch_again, _torch_calls
 from dfa.flash_attn import cute, flash_attn_func, flash_attn_interface, flash_attn_varlen_func, flash_attn_with_kvcache
 

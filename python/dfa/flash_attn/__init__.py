@@ -30,9 +30,10 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         key = ("flash2", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
         if (outputs := recall(key)) is not None:
             return outputs
+    with_lse = flag_of("return_attn_probs", return_attn_probs)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
-                    logits_of(softcap, alibi_slopes) | options_of(dropout_p), key, "(oln)" if return_attn_probs is True else "o")
-    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
+                    logits_of(softcap, alibi_slopes) | options_of(dropout_p), key, "(oln)" if with_lse else "o")
+    return (o, lse, None) if with_lse else o
 
 
 def flash_attn_kvpacked_func(q, kv, *options, **named):
@@ -58,10 +59,11 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
         if (outputs := recall(key)) is not None:
             return outputs
     begins = both_begins(cu_seqlens_q, cu_seqlens_k) if block_table is None else (cu_seqlens_q, cu_seqlens_k)
-    o, lse = in_full(q, k, v, *begins, max_seqlen_q, max_seqlen_k, None, None, block_table, key, "(oln)" if return_attn_probs is True else "o",
+    with_lse = flag_of("return_attn_probs", return_attn_probs)
+    o, lse = in_full(q, k, v, *begins, max_seqlen_q, max_seqlen_k, None, None, block_table, key, "(oln)" if with_lse else "o",
                      scale=softmax_scale, causal=causal, window=window_of(window_size), deterministic=deterministic,
                      **logits_of(softcap, alibi_slopes), **options_of(dropout_p))
-    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
+    return (o, lse, None) if with_lse else o
 
 
 def flash_attn_varlen_kvpacked_func(q, kv, *options, **named):

@@ -21,9 +21,10 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(None
             return outputs
     refuse_others(others)
     splits_of(num_splits, False)
+    with_lse = flag_of("return_lse", return_lse)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, None, learnable_sink), key,
-                    "(ol)" if return_lse is True else "(on)")
-    return o, lse if flag_of("return_lse", return_lse) else None
+                    "(ol)" if with_lse else "(on)")
+    return o, lse if with_lse else None
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_q=None,
@@ -45,7 +46,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
         raise ValueError("cu_seqlens_k beside page_table is not supported; accepted: seqused_k")
     if cu_seqlens_q is None or cu_seqlens_k is None and page_table is None:
         raise ValueError("cu_seqlens_q or cu_seqlens_k is None; accepted: int32 [b + 1] for packed q, k and v")
+    with_lse = flag_of("return_lse", return_lse)
     o, lse = in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, key,
-                     "(ol)" if return_lse is True else "(on)", causal=causal, window=window_of(window_size), scale=softmax_scale,
+                     "(ol)" if with_lse else "(on)", causal=causal, window=window_of(window_size), scale=softmax_scale,
                      deterministic=deterministic, **logits_of(softcap, None, learnable_sink))
-    return o, lse if flag_of("return_lse", return_lse) else None
+    return o, lse if with_lse else None

@@ -28,10 +28,11 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
             return outputs
     refuse(qv=qv, attention_chunk=attention_chunk, sm_margin=sm_margin)
     splits_of(num_splits, False)
+    with_lse = flag_of("return_attn_probs", return_attn_probs)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
                     logits_of(softcap, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale), key,
-                    "(ol)" if return_attn_probs is True else "o")
-    return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
+                    "(ol)" if with_lse else "o")
+    return (o, lse) if with_lse else o
 
 
 def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
@@ -59,11 +60,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
             return outputs
     refuse(qv=qv, attention_chunk=attention_chunk, sm_margin=sm_margin)
     splits_of(num_splits, False)
+    with_lse = flag_of("return_attn_probs", return_attn_probs)
     o, lse = in_full(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, None, key,
-                     "(ol)" if return_attn_probs is True else "o", causal=causal, window=window_of(window_size), scale=softmax_scale,
+                     "(ol)" if with_lse else "o", causal=causal, window=window_of(window_size), scale=softmax_scale,
                      deterministic=deterministic,
                      **logits_of(softcap, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale))
-    return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
+    return (o, lse) if with_lse else o
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
