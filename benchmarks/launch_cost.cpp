@@ -64,6 +64,18 @@ void run() {
                                    .dk = at(8),
                                    .dv = at(9),
                                    .workspace = at(5)};
+  const Plan decode =
+      plan(parse_problem("fwd bf16 causal b4 hq8 hk2 sq1 sk128 d64 page(16)"), options);
+  const gpu::Buffer decode_workspace(device, std::max<std::size_t>(decode.workspace_bytes, 1));
+  const auto integers = [&](int slot) { return reinterpret_cast<const std::int32_t*>(at(slot)); };
+  const ForwardArgs decode_args{.q = at(0),
+                                .k = at(1),
+                                .v = at(2),
+                                .o = at(3),
+                                .workspace = decode_workspace.data(),
+                                .sequences = {.seqused_k = integers(4),  // zeros: no keys
+                                              .block_table = integers(5),
+                                              .table_row = 8}};
   gpu::fill(stream, base, 0, memory.bytes());
   const Queue queue{.stream = stream.handle()};
   const auto forward_call = [&] { forward(planned, forward_args, queue); };
@@ -86,6 +98,7 @@ void run() {
       {"pointer_check_of_host_memory", [&] { held += device.holds(&host); }},
       {"forward", forward_call},
       {"forward_of_a_plan_from_text", [&] { forward(read, forward_args, queue); }},
+      {"forward_of_pages_2_kernels", [&] { forward(decode, decode_args, queue); }},
       {"backward_3_kernels", backward_call},
       {"forward_graph", [&] { forward_graph.launch(stream); }},
       {"backward_graph", [&] { backward_graph.launch(stream); }},

@@ -209,16 +209,12 @@ def _keep_again(key, plan, cache, rows, outputs, step, with_lse):
     b, s, (o, lse) = rows.b, None if rows.packed else rows.flat.shape[0] // max(1, rows.b), outputs
 
     def finish(o, lse):
-        return o, _lse_of_batches(lse, b, s)
+        return o, lse.transpose(0, 1).contiguous()
+    lse = lse if rows.packed else lse.view(-1, b, s)
     made = _torch_again.launch(plan, places, rows.of(o), lse, returns="(ol)" if with_lse else "o",
                                finish=finish if with_lse and not rows.packed else None, table_row=table_row, slopes_of_batch=step,
                                constants=constants)
     _torch_again.keep(key, made, places.values())
-
-
-def _lse_of_batches(lse, b, s):
-    """[b, hq, s] of [hq, b · s]"""
-    return lse.view(-1, b, s).transpose(0, 1).contiguous()
 
 
 def check_factors(**factors):
@@ -271,7 +267,7 @@ class _Rows:
         return o if self.packed else o.unflatten(0, (self.b, self._s))
 
     def lse_of(self, lse):
-        return lse if self.packed else _lse_of_batches(lse, self.b, self._s)
+        return lse if self.packed else lse.view(-1, self.b, self._s).transpose(0, 1).contiguous()
 
 
 def _new_rows(k, v, cache, cu_seqlens_k_new, b, dtype):

@@ -1,12 +1,15 @@
 """Calls of packed sequences and caches that are made again: the same outputs, the same refusals, and in full where somebody looks on."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import dfa  # noqa: E402
+import dfa.torch  # noqa: E402
 from dfa import _torch_again  # noqa: E402
-from dfa.flash_attn import flash_attn_with_kvcache  # noqa: E402
+from dfa.flash_attn import flash_attn_func, flash_attn_with_kvcache  # noqa: E402
 
 
 @pytest.fixture(params=["cpu"] + ["cuda"] * torch.cuda.is_available(), autouse=True)
@@ -232,3 +235,61 @@ def test_one_row_may_have_any_stride(device):
     row = torch.randn(4, 64, generator=torch.Generator().manual_seed(5)).to(device)
     x = row.as_strided((1, 4, 64), (0, 64, 1))
     assert torch.equal(dfa.attention_varlen(x, x, x, ints(device, 0, 1)), row[None])
+
+
+DENSE = {"attention": lambda q, k, v: dfa.attention(q, k, v, causal=True),
+         "sdpa": lambda q, k, v: dfa.torch.scaled_dot_product_attention(q, k, v, is_causal=True),
+         "flash": lambda q, k, v: flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), causal=True).transpose(1, 2)}
+
+
+@pytest.mark.parametrize("door", DENSE)
+def test_who_looks_on_sees_a_dense_call(device, door):
+    from torch.utils._python_dispatch import TorchDispatchMode
+    seen, call = [], DENSE[door]
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            seen.append(str(function))
+            return function(*arguments, **(named or {}))
+    q, k, v = (torch.randn(2, 4, 16, 64, generator=torch.Generator().manual_seed(n)).to(device) for n in range(3))
+    o = call(q, k, v)
+    count = _torch_again.count()
+    assert count >= 1 and torch.equal(call(q, k, v), o)
+    with Log():
+        assert torch.equal(call(q, k, v), o)
+    assert any("dfa.forward" in name for name in seen)
+    with torch.profiler.profile() as profile:
+        call(q, k, v)
+    assert any(event.key == "dfa::forward" for event in profile.key_averages())
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert call(q, k, v).dtype == torch.bfloat16
+    assert torch.equal(torch.func.vmap(call)(q[None], k[None], v[None])[0], o)
+    torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="eager")(q, k, v), o)
+    with pytest.raises(RuntimeError, match="forward-mode"):
+        torch.func.jvp(call, (q, k, v), (q, k, v))
+    assert _torch_again.count() == count
+    turned = torch.view_as_complex(torch.randn(2, 4, 16, 64, 2).to(device)).conj().imag
+    assert turned.is_neg()
+    torch.testing.assert_close(call(turned, k, v), call(turned.clone(), k, v))
+    gradients = torch.autograd.grad(call(*(x.requires_grad_() for x in (q, k, v))).sum(), (q, k, v))
+    assert all(x.abs().sum() > 0 for x in gradients)
+
+
+def test_a_thread_has_its_own_modes(device):
+    """Threads recall beside each other; one that looks on takes none of the others with it."""
+    q, k, v = (torch.randn(1, 2, 16, 64, generator=torch.Generator().manual_seed(n)).to(device) for n in range(3))
+    wanted = dfa.attention(q, k, v)
+    wrong = []
+
+    def work(n):
+        for _ in range(50):
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=n % 2 == 1):
+                o = dfa.attention(q, k, v)
+            if o.dtype != (torch.bfloat16 if n % 2 else torch.float32) or n % 2 == 0 and not torch.equal(o, wanted):
+                wrong.append(n)
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

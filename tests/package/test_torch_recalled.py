@@ -1,7 +1,9 @@
 """Each door's calls that are made again by a launch: a GPU's way through the doors, with kernels of the processor where there is no GPU."""
 
+import ast
 import contextlib
 import gc
+import inspect
 import weakref
 
 import pytest
@@ -263,3 +265,25 @@ def test_at_most_so_many_calls_are_kept():
         for n in range(1100):
             dfa.attention(*heads_first(0), scale=1.0 + n)
             assert _torch_again.count() <= 1024
+
+
+def doors_with_keys():
+    """(name, names of its parameters, names that its key has) of each function that recalls."""
+    for module in (_torch_varlen, dfa._torch, dfa.torch, dfa.flash_attn, flash_attn_interface, cute):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if not isinstance(node, ast.FunctionDef) or not any(
+                    isinstance(x, ast.Call) and getattr(x.func, "id", "") == "recall" for x in ast.walk(node)):
+                continue
+            tuples = [x.value for x in ast.walk(node) if isinstance(x, ast.Assign) and isinstance(x.value, ast.Tuple)
+                      and isinstance(x.value.elts[0], ast.Constant) and isinstance(x.value.elts[0].value, str)]
+            assert len(tuples) == 1
+            parameters = [x.arg for x in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            yield f"{module.__name__}.{node.name}", tuples[0].elts[0].value, parameters, {x.id for x in ast.walk(tuples[0]) if isinstance(x, ast.Name)}
+
+
+def test_a_key_has_all_arguments_and_a_name_of_its_own():
+    doors = list(doors_with_keys())
+    assert len(doors) == 11
+    assert len({name for _, name, _, _ in doors}) == len(doors)
+    for door, _, parameters, named in doors:
+        assert set(parameters) <= named, door
