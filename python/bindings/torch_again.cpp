@@ -77,6 +77,11 @@ struct WordsEqual {
   }
 };
 
+bool is_true(const nb::object& value) {
+  if (!value.is_valid()) throw nb::python_error();
+  return value.ptr() != Py_False && PyObject_IsTrue(value.ptr()) != 0;
+}
+
 // A tensor that a call makes: make(*arguments, **named).
 struct Output {
   nb::object make, arguments, named;
@@ -116,12 +121,13 @@ class Launch {
   // in every call, of what `owners` holds. o, lse, workspace: (make, arguments, named), lse and
   // workspace also None. returns: "o", or of a tuple its parts, o, l for lse, n for None, e.g.
   // "(ol)". finish: None, or called with o and lse, whose result is given back. device: of a GPU,
-  // with (current_device(), stream(device)); -1: a processor.
+  // with current_device() and stream(device); -1: a processor. capturing: None, or whether a graph
+  // records.
   Launch(nb::object plan, const std::map<std::string, int>& places,
          const std::map<std::string, std::uintptr_t>& constants, std::int64_t table_row,
          std::int64_t slopes_of_batch, const OutputTuple& o, const nb::object& lse,
          const nb::object& workspace, std::string returns, nb::object finish, nb::object owners,
-         int device, nb::object current_device, nb::object stream)
+         int device, nb::object current_device, nb::object stream, nb::object capturing)
       : owner_(std::move(plan)),
         plan_(nb::cast<const Plan*>(owner_)),
         o_(output(o)),
@@ -133,6 +139,7 @@ class Launch {
         device_(device),
         current_device_(std::move(current_device)),
         stream_(std::move(stream)),
+        capturing_(std::move(capturing)),
         table_row_(table_row),
         slopes_of_batch_(slopes_of_batch) {
     places_.fill(-1);
@@ -148,12 +155,14 @@ class Launch {
 
   nb::object plan() const { return owner_; }
 
-  // None where another plan is needed: another GPU, or another part of it, is current.
+  // None where the call is to be made in full: another GPU, or another part of it, is current, or a
+  // graph records, which would outlive what the owners hold.
   nb::object run(const TensorReader& reader, const Given& given) const {
     if (device_ >= 0 &&
         (PyLong_AsLong(call(current_device_).ptr()) != device_ || !fits_context(*plan_))) {
       return nb::none();
     }
+    if (!capturing_.is_none() && is_true(call(capturing_))) return nb::none();
     nb::object o = o_();
     nb::object lse = lse_.make.is_valid() ? lse_() : nb::object();
     const nb::object memory = workspace_.make.is_valid() ? workspace_() : nb::object();
@@ -229,7 +238,7 @@ class Launch {
   std::string returns_;
   nb::object finish_, owners_;
   int device_;
-  nb::object current_device_, stream_;
+  nb::object current_device_, stream_, capturing_;
   std::int64_t table_row_, slopes_of_batch_;
   std::array<int, kSlots> places_{};
   std::array<void*, kSlots> constants_{};
@@ -427,11 +436,6 @@ class Again {
     return true;
   }
 
-  static bool is_true(const nb::object& value) {
-    if (!value.is_valid()) throw nb::python_error();
-    return value.ptr() != Py_False && PyObject_IsTrue(value.ptr()) != 0;
-  }
-
   static std::uint64_t whole(const nb::object& value) {
     return static_cast<std::uint64_t>(PyLong_AsLongLong(value.ptr()));
   }
@@ -453,10 +457,10 @@ void bind_torch_again(nb::module_& core) {
       .def(nb::init<nb::object, const std::map<std::string, int>&,
                     const std::map<std::string, std::uintptr_t>&, std::int64_t, std::int64_t,
                     const OutputTuple&, const nb::object&, const nb::object&, std::string,
-                    nb::object, nb::object, int, nb::object, nb::object>(),
+                    nb::object, nb::object, int, nb::object, nb::object, nb::object>(),
            "plan"_a, "places"_a, "constants"_a, "table_row"_a, "slopes_of_batch"_a, "o"_a,
            "lse"_a.none(), "workspace"_a.none(), "returns"_a, "finish"_a.none(), "owners"_a.none(),
-           "device"_a, "current_device"_a.none(), "stream"_a.none())
+           "device"_a, "current_device"_a.none(), "stream"_a.none(), "capturing"_a.none())
       .def_prop_ro("plan", &Launch::plan);
   nb::class_<Again>(core, "Again", "Calls on PyTorch's tensors that are made again.")
       .def(nb::init<const nb::object&, nb::object, std::vector<nb::object>, std::vector<nb::object>,

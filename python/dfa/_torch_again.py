@@ -36,10 +36,14 @@ _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _makers = {kind: getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None) for kind in ("cpu", "cuda")}
 
 
+def is_recorded():
+    """Does a CUDA graph record here? Nothing of such calls is kept: their tensors have no values yet."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def keep(key, made, tensors):
-    """tensors: places in the key of those that are taken as they come; a call with others is not kept. Nor is one that a CUDA graph
-    records: its tensors have no values yet."""
-    if not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+    """tensors: places in the key of those that are taken as they come; a call with others is not kept."""
+    if not is_recorded():
         _again.keep(key, made, list(tensors))
 
 
@@ -51,7 +55,7 @@ def launch(plan, places, o, lse, *, returns, finish=None, table_row=0, slopes_of
     workspace = _maker((plan.workspace_bytes,), (1,), torch.uint8, device) if plan.workspace_bytes else None
     return _core.Launch(plan, places, {name: x.data_ptr() for name, x in constants.items()}, table_row, slopes_of_batch, _maker_of(o),
                         _maker_of(lse) if "l" in returns else None, workspace, returns, finish, constants,
-                        device.index if device.type == "cuda" else -1, _current_device, _current_stream)
+                        device.index if device.type == "cuda" else -1, _current_device, _current_stream, is_recorded if constants else None)
 
 
 def given_back(o, lse, returns):

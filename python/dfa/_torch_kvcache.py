@@ -184,7 +184,7 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     pages, keep = cache.pages(), None
     if key is not None and new is None and cache.k.is_cuda and not isinstance(cache_seqlens, int) \
-            and rows.flat.data_ptr() == q.data_ptr():
+            and rows.flat.data_ptr() == q.data_ptr() and not _torch_again.is_recorded():
         def keep(plan, _, outputs, step):
             _keep_again(key, plan, cache, rows, outputs, step, with_lse)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=write,

@@ -190,6 +190,24 @@ def test_a_call_made_again_gives_what_the_call_in_full_gives(door, monkeypatch):
                     assert x.stride() == y.stride() and x.is_inference() == y.is_inference()
 
 
+def test_a_graph_does_not_record_what_may_be_forgotten(monkeypatch):
+    """A dense cache's pages are made here and kept; a graph that read them would outlive them."""
+    recorded = []
+    monkeypatch.setattr(_torch_again, "is_recorded", lambda: bool(recorded))
+    with torch.no_grad():
+        for door in ("cache", "flash 2 pages"):
+            _torch_again.clear()
+            wanted = DOORS[door](0)
+            kept = _torch_again.count()
+            seen = []
+            monkeypatch.setattr(dfa.flash_attn, "recall", lambda key: seen.append(_torch_again.recall(key)) or seen[-1])
+            recorded.append(1)
+            assert torch.equal(DOORS[door](0), wanted) and _torch_again.count() == kept == 1
+            assert (seen[-1] is None) == (door == "cache")
+            recorded.clear()
+            assert torch.equal(DOORS[door](0), wanted) and seen[-1] is not None
+
+
 @pytest.mark.parametrize("door", ["attention", "sdpa", "flash 2", "flash 3", "flash 4", "varlen", "flash 2 varlen"])
 def test_in_full_where_autograd_learns(door, monkeypatch):
     DOORS[door](0)
