@@ -161,7 +161,7 @@ class Kept:
         def at(name):
             return tensors[name].data_ptr() if name in tensors else 0
         lengths = [at(name) for name in ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")]
-        pages = at("block_table"), options.get("table_row", 0), at("leftpad_k")
+        pages = at("block_table"), *options.get("steps", {}).get("block_table", [0]), at("leftpad_k")
         stream = torch.cuda.current_stream().cuda_stream if DEVICE == "cuda" else 0
         pointers = [at(name) for name in "qkv"] + [o.data_ptr(), 0, (workspace.data_ptr() + 63) // 64 * 64, stream, lengths,
                                                    (0, 0, 0, 0, (0, 0, 0)), pages]

@@ -107,27 +107,35 @@ enum Slot : std::size_t {
   kLeftpadK,
   kSlopes,
   kSinks,
+  kKDescale,
+  kVDescale,
   kSlots
 };
 constexpr std::array<std::string_view, kSlots> kNames = {
-    "q",         "k",           "v",         "cu_seqlens_q", "cu_seqlens_k", "seqused_q",
-    "seqused_k", "block_table", "leftpad_k", "alibi_slopes", "sinks"};
+    "q",         "k",         "v",           "cu_seqlens_q", "cu_seqlens_k",
+    "seqused_q", "seqused_k", "block_table", "leftpad_k",    "alibi_slopes",
+    "sinks",     "k_descale", "v_descale"};
+
+constexpr std::size_t kSteps = 2;
 
 // A plan's forward for calls whose tensors are like those that it was planned for: makes outputs
 // and workspace, launches, and gives back what the door does.
 class Launch {
  public:
   // places: which of the key's entries a pointer is, by name. constants: pointers that are the same
-  // in every call, of what `owners` holds. o, lse, workspace: (make, arguments, named), lse and
-  // workspace also None. returns: "o", or of a tuple its parts, o, l for lse, n for None, e.g.
+  // in every call, of what `owners` holds. steps: elements from a row of block_table to the next,
+  // from a batch of alibi_slopes, from a batch and a head of descales. o, lse, workspace: (make,
+  // arguments, named), lse and workspace also None. returns: "o", or of a tuple its parts, o, l for
+  // lse, n for None, e.g.
   // "(ol)". finish: None, or called with o and lse, whose result is given back. device: of a GPU,
   // with current_device() and stream(device); -1: a processor. capturing: None, or whether a graph
   // records.
   Launch(nb::object plan, const std::map<std::string, int>& places,
-         const std::map<std::string, std::uintptr_t>& constants, std::int64_t table_row,
-         std::int64_t slopes_of_batch, const OutputTuple& o, const nb::object& lse,
-         const nb::object& workspace, std::string returns, nb::object finish, nb::object owners,
-         int device, nb::object current_device, nb::object stream, nb::object capturing)
+         const std::map<std::string, std::uintptr_t>& constants,
+         const std::map<std::string, std::vector<std::int64_t>>& steps, const OutputTuple& o,
+         const nb::object& lse, const nb::object& workspace, std::string returns, nb::object finish,
+         nb::object owners, int device, nb::object current_device, nb::object stream,
+         nb::object capturing)
       : owner_(std::move(plan)),
         plan_(nb::cast<const Plan*>(owner_)),
         o_(output(o)),
@@ -139,9 +147,7 @@ class Launch {
         device_(device),
         current_device_(std::move(current_device)),
         stream_(std::move(stream)),
-        capturing_(std::move(capturing)),
-        table_row_(table_row),
-        slopes_of_batch_(slopes_of_batch) {
+        capturing_(std::move(capturing)) {
     places_.fill(-1);
     for (const auto& [name, place] : places) {
       if (place < 0 || place >= kMostArguments) throw nb::value_error("no place of a key");
@@ -150,6 +156,9 @@ class Launch {
     for (const auto& [name, address] : constants) {
       constants_[slot(name)] =
           reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+    }
+    for (const auto& [name, of] : steps) {
+      std::copy_n(of.begin(), std::min(of.size(), kSteps), steps_[slot(name)].begin());
     }
   }
 
@@ -209,11 +218,17 @@ class Launch {
                           .seqused_q = integers(kSequsedQ),
                           .seqused_k = integers(kSequsedK),
                           .block_table = integers(kBlockTable),
-                          .table_row = table_row_,
+                          .table_row = steps_[kBlockTable][0],
                           .leftpad_k = integers(kLeftpadK)},
             .logits = {.alibi_slopes = static_cast<const float*>(at[kSlopes]),
-                       .slopes_of_batch = slopes_of_batch_,
-                       .sinks = static_cast<const float*>(at[kSinks])}};
+                       .slopes_of_batch = steps_[kSlopes][0],
+                       .sinks = static_cast<const float*>(at[kSinks])},
+            .descales = {.k = descale(at, kKDescale), .v = descale(at, kVDescale)}};
+  }
+
+  Descale descale(const std::array<void*, kSlots>& at, Slot slot) const {
+    const auto& [batch, head] = steps_[slot];
+    return {.values = static_cast<const float*>(at[slot]), .batch = batch, .head = head};
   }
 
   static void* data(const TensorReader& reader, nb::handle tensor) {
@@ -239,9 +254,9 @@ class Launch {
   nb::object finish_, owners_;
   int device_;
   nb::object current_device_, stream_, capturing_;
-  std::int64_t table_row_, slopes_of_batch_;
   std::array<int, kSlots> places_{};
   std::array<void*, kSlots> constants_{};
+  std::array<std::array<std::int64_t, kSteps>, kSlots> steps_{};
 };
 
 // Calls of the doors that are made again. A key is a tuple of the door's name and all its
@@ -455,12 +470,13 @@ void bind_torch_again(nb::module_& core) {
   nb::class_<Launch>(core, "Launch",
                      "A plan's forward on tensors like those that it was planned for.")
       .def(nb::init<nb::object, const std::map<std::string, int>&,
-                    const std::map<std::string, std::uintptr_t>&, std::int64_t, std::int64_t,
-                    const OutputTuple&, const nb::object&, const nb::object&, std::string,
-                    nb::object, nb::object, int, nb::object, nb::object, nb::object>(),
-           "plan"_a, "places"_a, "constants"_a, "table_row"_a, "slopes_of_batch"_a, "o"_a,
-           "lse"_a.none(), "workspace"_a.none(), "returns"_a, "finish"_a.none(), "owners"_a.none(),
-           "device"_a, "current_device"_a.none(), "stream"_a.none(), "capturing"_a.none())
+                    const std::map<std::string, std::uintptr_t>&,
+                    const std::map<std::string, std::vector<std::int64_t>>&, const OutputTuple&,
+                    const nb::object&, const nb::object&, std::string, nb::object, nb::object, int,
+                    nb::object, nb::object, nb::object>(),
+           "plan"_a, "places"_a, "constants"_a, "steps"_a, "o"_a, "lse"_a.none(),
+           "workspace"_a.none(), "returns"_a, "finish"_a.none(), "owners"_a.none(), "device"_a,
+           "current_device"_a.none(), "stream"_a.none(), "capturing"_a.none())
       .def_prop_ro("plan", &Launch::plan);
   nb::class_<Again>(core, "Again", "Calls on PyTorch's tensors that are made again.")
       .def(nb::init<const nb::object&, nb::object, std::vector<nb::object>, std::vector<nb::object>,

@@ -47,13 +47,14 @@ def keep(key, made, tensors):
         _again.keep(key, made, list(tensors))
 
 
-def launch(plan, places, o, lse, *, returns, finish=None, table_row=0, slopes_of_batch=0, constants=None):
+def launch(plan, places, o, lse, *, returns, finish=None, steps=None, constants=None):
     """A plan's forward for keys in which tensors stand at these places, by the names of dfa::Sequences and dfa::Logits. o, lse: tensors like
     those that it makes. returns: "o", or a tuple's parts, l for lse, n for None: "(ol)", "(on)", "(oln)"; nothing makes an lse that is
-    not among them. finish(o, lse) makes it where it is another. constants: tensors that are the same in each call, by name."""
+    not among them. finish(o, lse) makes it where it is another. steps: strides by name, as _core.Launch has
+    them. constants: tensors that are the same in each call, by name."""
     constants, device = constants or {}, o.device
     workspace = _maker((plan.workspace_bytes,), (1,), torch.uint8, device) if plan.workspace_bytes else None
-    return _core.Launch(plan, places, {name: x.data_ptr() for name, x in constants.items()}, table_row, slopes_of_batch, _maker_of(o),
+    return _core.Launch(plan, places, {name: x.data_ptr() for name, x in constants.items()}, steps or {}, _maker_of(o),
                         _maker_of(lse) if "l" in returns else None, workspace, returns, finish, constants,
                         device.index if device.type == "cuda" else -1, _current_device, _current_stream, is_recorded if constants else None)
 

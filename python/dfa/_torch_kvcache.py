@@ -135,7 +135,8 @@ def _meets(offset, steps, columns, other_columns):
 
 # Of tensors that are taken as they come, in the key of a door of caches.
 PLACES = {name: 1 + place for place, name in enumerate((
-    "q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q"))}
+    "q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q", "k_descale",
+    "v_descale"))}
 
 
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
@@ -185,22 +186,20 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     pages, keep = cache.pages(), None
     if key is not None and new is None and cache.k.is_cuda and not isinstance(cache_seqlens, int) \
             and rows.flat.data_ptr() == q.data_ptr() and not _torch_again.is_recorded():
-        def keep(plan, _, outputs, step):
-            _keep_again(key, plan, cache, rows, outputs, step, with_lse)
+        def keep(plan, _, outputs, steps):
+            _keep_again(key, plan, cache, rows, outputs, steps, with_lse)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
                                  k_descale=factors[0], v_descale=factors[1], keep=keep, **(logits or {}))
     return (rows.of(o), rows.lse_of(lse)) if with_lse else rows.of(o)
 
 
-def _keep_again(key, plan, cache, rows, outputs, step, with_lse):
-    """Keeps what with_kvcache makes of calls of this key, by a plan whose outputs are these. step: slopes' elements of a batch."""
-    places, table_row, made_here = places_of(key, PLACES), 1, {}
-    if cache.paged:
-        table_row = cache.table.stride(0)
-    elif cache.batch_idx is not None:
+def _keep_again(key, plan, cache, rows, outputs, steps, with_lse):
+    """Keeps what with_kvcache makes of calls of this key, by a plan whose outputs and steps are these."""
+    places, made_here = places_of(key, PLACES), {}
+    if cache.batch_idx is not None:
         places["block_table"] = places.pop("cache_batch_idx")
-    else:
+    elif not cache.paged:
         made_here["block_table"] = range(cache.b)
     if "seqused_k" not in places:
         made_here["seqused_k"] = [cache.capacity] * cache.b
@@ -212,8 +211,7 @@ def _keep_again(key, plan, cache, rows, outputs, step, with_lse):
         return o, lse.transpose(0, 1).contiguous()
     lse = lse if rows.packed else lse.view(-1, b, s)
     made = _torch_again.launch(plan, places, rows.of(o), lse, returns="(ol)" if with_lse else "o",
-                               finish=finish if with_lse and not rows.packed else None, table_row=table_row, slopes_of_batch=step,
-                               constants=constants)
+                               finish=finish if with_lse and not rows.packed else None, steps=steps, constants=constants)
     _torch_again.keep(key, made, places.values())
 
 

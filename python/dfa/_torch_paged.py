@@ -49,12 +49,12 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
         _check_most_used(seqused_k, max_seqlen_k)
     most = _known_most("max_seqlen_q", max_seqlen_q)
 
-    def keep(plan, forward, outputs, step):
+    def keep(plan, forward, outputs, steps):
         if not on_cpu and cu_seqlens_k is not None:  # the steps are made anew for each call
             return
         if not on_cpu:
             places = places_of(key, PLACES)
-            made = _torch_again.launch(plan, places, *outputs, returns=returns, table_row=block_table.stride(0), slopes_of_batch=step)
+            made = _torch_again.launch(plan, places, *outputs, returns=returns, steps=steps)
             _torch_again.keep(key, made, places.values())
             return
 
@@ -144,13 +144,14 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     o, lse = torch.ops.dfa.paged_forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *options, most_q, *splits,
                                          *factors)
     as_they_are = all(map(is_, (q, k, v, block_table, sinks), given)) and as_given(alibi_slopes)
-    if keep is not None and as_they_are and not is_e4m3_cache(k, v):
-        _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits, (o, lse))
+    as_they_are = as_they_are and all(x is None or isinstance(x, torch.Tensor) and x.dtype == torch.float32 for x in (k_descale, v_descale))
+    if keep is not None and as_they_are and not (q.device.type == "cpu" and is_e4m3_cache(k, v)):
+        _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits, factors, (o, lse))
     return o[..., :dv] if o.shape[2] != dv else o, lse
 
 
-def _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits, outputs):
-    """keep(plan, forward, outputs, slopes' elements of a batch): what makes a call like this one again, forward on a processor."""
+def _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits, factors, outputs):
+    """keep(plan, forward, outputs, steps of a launch): what makes a call like this one again, forward on a processor."""
     plan = forward = None
     if q.device.type == "cpu":
         before, softcap = options[:3], options[5]
@@ -159,8 +160,9 @@ def _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, mo
             return _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, *before, slopes, sinks, softcap, most_q, *splits)
     else:
         with _On(q):
-            plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, False)
-    keep(plan, forward, outputs, slopes_of_batch(options[3], q.shape[1]))
+            plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, is_e4m3_cache(k, v))
+    steps = {"block_table": [block_table.stride(0)], "alibi_slopes": [slopes_of_batch(options[3], q.shape[1])]}
+    keep(plan, forward, outputs, steps | {name: x.stride() for name, x in zip(("k_descale", "v_descale"), factors) if x is not None})
 
 
 def refuse_gradients(**tensors):

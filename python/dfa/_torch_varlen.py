@@ -132,9 +132,9 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     """
     key = None
     if not is_dynamo_compiling():
-        key = ("varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table, max_seqlen_q,
-               max_seqlen_k, causal, window, scale, softcap, bias, chunk, prefix, dropout_p, seed, return_lse, deterministic, num_splits,
-               batch_invariant, q_descale, k_descale, v_descale, mask_mod, score_mod)
+        key = ("varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table, k_descale, v_descale,
+               max_seqlen_q, max_seqlen_k, causal, window, scale, softcap, bias, chunk, prefix, dropout_p, seed, return_lse, deterministic,
+               num_splits, batch_invariant, q_descale, mask_mod, score_mod)
         if (outputs := recall(key)) is not None:
             return outputs
     o, lse = in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, key,
@@ -147,7 +147,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
 
 # Of tensors that are taken as they come, in the key of a door of packed sequences.
 PLACES = {name: 1 + place for place, name in enumerate((
-    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table"))}
+    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table", "k_descale",
+    "v_descale"))}
 
 
 def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, key, returns, *,
@@ -263,7 +264,8 @@ def _keep_again(key, q, k, v, lengths, options, most, outputs, returns):
         plan = _planned("fwd", q, k, v, given, asked)[0]
     places = places_of(key, PLACES)
     places.setdefault("cu_seqlens_k", places["cu_seqlens_q"])
-    made = _torch_again.launch(plan, places, *outputs, returns=returns, slopes_of_batch=slopes_of_batch(given.alibi_slopes, q.shape[1]))
+    made = _torch_again.launch(plan, places, *outputs, returns=returns,
+                               steps={"alibi_slopes": [slopes_of_batch(given.alibi_slopes, q.shape[1])]})
     _torch_again.keep(key, made, places.values())
 
 

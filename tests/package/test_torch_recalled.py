@@ -86,8 +86,17 @@ def rows(seed, sq=1):
     return q, k.view(2, 64, 2, 64), v.view(2, 64, 2, 64), used
 
 
+def descale(seed):
+    return torch.rand(2, 2, generator=torch.Generator().manual_seed(seed)).to("cuda" if GPU else "cpu") + 0.5
+
+
+def in_e4m3(k, v, e4m3):
+    return (k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)) if e4m3 else (k, v)
+
+
 def with_pages(name, seed, **options):
     q, k, v, used, table = cache(seed, options.pop("sq", 1))
+    k, v = in_e4m3(k, v, options.pop("e4m3", False))
     return flash_attn_with_kvcache(q, k, v, cache_seqlens=used, block_table=table, **options) if name == "2" else \
         flash_attn_interface.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, page_table=table, **options)
 
@@ -105,6 +114,7 @@ def with_packed_queries(seed):
 
 def varlen_of_pages(seed, function=dfa.attention_varlen, **options):
     q, k, v, used, table = cache(seed, 2)
+    k, v = in_e4m3(k, v, options.pop("e4m3", False))
     named = {"block_table": table} if function is dfa.attention_varlen else {"page_table": table}
     return function(q.flatten(0, 1), k, v, ints(0, 1, 4), seqused_k=used, causal=True, **named, **options)
 
@@ -149,6 +159,9 @@ DOORS = {
     "flash 2 pages slopes": lambda seed: with_pages("2", seed, alibi_slopes=torch.tensor(SLOPES).to("cuda" if GPU else "cpu")),
     "flash 3 pages": lambda seed: with_pages("3", seed, causal=True, softcap=5.0),
     "flash 3 pages metadata": lambda seed: with_pages("3", seed, scheduler_metadata=ints(seed)),
+    "flash 3 pages e4m3": lambda seed: with_pages("3", seed, e4m3=True, k_descale=descale(seed), v_descale=descale(seed + 1)),
+    "flash 3 pages e4m3 of heads": lambda seed: with_pages("3", seed, e4m3=True, k_descale=descale(seed)[:, :1], causal=True),
+    "varlen pages e4m3": lambda seed: varlen_of_pages(seed, e4m3=True, v_descale=descale(seed)[:1]),
     "flash 3 pages packed": with_packed_queries,
     "cache": lambda seed: with_rows(seed, sq=2, causal=True),
     "cache lse": lambda seed: with_rows(seed, return_softmax_lse=True),

@@ -54,7 +54,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     v [pages, page, hk, dv] with pages of any size, and cu_seqlens_k says how long sequences are."""
     key = None
     if not is_dynamo_compiling():
-        key = ("flash2_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, None, None, alibi_slopes, None, block_table, max_seqlen_q, max_seqlen_k,
+        key = ("flash2_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, None, None, alibi_slopes, None, block_table, None, None, max_seqlen_q, max_seqlen_k,
                dropout_p, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
         if (outputs := recall(key)) is not None:
             return outputs
@@ -97,7 +97,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     """
     key = None
     if not is_dynamo_compiling():
-        key = ("flash2_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, alibi_slopes, None, k, v,
+        key = ("flash2_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, alibi_slopes, None, None, None, k, v,
                rotary_cos, rotary_sin, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, return_softmax_lse,
                batch_invariant)
         if (outputs := recall(key)) is not None:

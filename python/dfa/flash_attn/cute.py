@@ -36,8 +36,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are."""
     key = None
     if not (others or is_dynamo_compiling()):
-        key = ("flash4_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, learnable_sink, page_table, max_seqlen_q,
-               max_seqlen_k, softmax_scale, causal, window_size, softcap, num_splits, pack_gqa, deterministic, return_lse)
+        key = ("flash4_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, learnable_sink, page_table, None, None,
+               max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap, num_splits, pack_gqa, deterministic, return_lse)
         if (outputs := recall(key)) is not None:
             return outputs
     refuse_others(others)

@@ -53,8 +53,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     [b, hk], of each sequence."""
     key = None
     if not is_dynamo_compiling():
-        key = ("flash3_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, None, None, max_seqlen_q, max_seqlen_k,
-               softmax_scale, causal, qv, q_descale, k_descale, v_descale, window_size, attention_chunk, softcap, num_splits, pack_gqa,
+        key = ("flash3_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, None, None, k_descale, v_descale, max_seqlen_q,
+               max_seqlen_k, softmax_scale, causal, qv, q_descale, window_size, attention_chunk, softcap, num_splits, pack_gqa,
                deterministic, sm_margin, return_attn_probs)
         if (outputs := recall(key)) is not None:
             return outputs
@@ -81,8 +81,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     and v, of q's type, are divided by them as they are written. Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
     key = None
     if not is_dynamo_compiling():
-        key = ("flash3_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, None, cu_seqlens_q, k, v, qv,
-               rotary_cos, rotary_sin, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens, q_descale, k_descale, v_descale, softmax_scale,
+        key = ("flash3_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, None, cu_seqlens_q, k_descale, v_descale, k, v, qv,
+               rotary_cos, rotary_sin, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens, q_descale, softmax_scale,
                causal, window_size, attention_chunk, softcap, rotary_interleaved, _told(scheduler_metadata), num_splits, pack_gqa, sm_margin,
                return_softmax_lse, batch_invariant)
         if (outputs := recall(key)) is not None:
