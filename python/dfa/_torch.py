@@ -16,7 +16,7 @@ from torch.compiler import is_compiling, is_dynamo_compiling
 
 from dfa import _torch_inputs, _torch_operators
 from dfa._shapes import check_differentiable, flag_of, scale_of, window_of
-from dfa._torch_again import keep_dense, recall
+from dfa._torch_again import OF_DENSE, keep_dense, recall
 from dfa._torch_calls import DTYPES, Unfit, calls_of
 
 __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
@@ -29,7 +29,6 @@ _any_autocast = torch._C._is_any_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _deterministic = torch._C._get_deterministic_algorithms
 _threads = torch.get_num_threads
-PLACES = {"q": 1, "k": 2, "v": 3}  # in keys of dfa._torch_again
 
 
 def attention_on(types):
@@ -76,7 +75,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
         if learns:
             return _apply(q, k, v, call, return_lse)
         outputs = call[0].forward(q, k, v, return_lse)
-        keep_dense(key, call[0].plan(q, k, v), PLACES, outputs if return_lse else (outputs, None), "(ol)" if return_lse else "o")
+        keep_dense(key, call[0].plan(q, k, v), OF_DENSE, outputs if return_lse else (outputs, None), "(ol)" if return_lse else "o")
         return outputs
     except Unfit:
         return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)

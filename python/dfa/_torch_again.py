@@ -36,6 +36,23 @@ _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _makers = {kind: getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None) for kind in ("cpu", "cuda")}
 
 
+def _places(*names):
+    return {name: place for place, name in enumerate(names, 1)}
+
+
+# Where tensors that are taken as they come stand in the keys of doors: of dense tensors, of packed sequences, of caches.
+OF_DENSE = _places("q", "k", "v")
+OF_ROWS = _places("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table",
+                  "k_descale", "v_descale")
+OF_CACHES = _places("q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q", "k_descale",
+                    "v_descale")
+
+
+def places_of(key, places):
+    """Those of tensors that the key has."""
+    return {name: place for name, place in places.items() if key[place] is not None}
+
+
 def is_recorded():
     """Does a CUDA graph record here? Nothing of such calls is kept: their tensors have no values yet."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -4,10 +4,11 @@ asked for, and queries attend to all that is there. The cache is dense, [b, s, h
 import torch
 
 from dfa import _torch_again, _torch_paged
+from dfa._torch_again import OF_CACHES, places_of
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
 from dfa._torch_quantize import rounded
-from dfa._torch_varlen import _whole, check_integers, places_of, splits_of
+from dfa._torch_varlen import _whole, check_integers, splits_of
 
 
 class Cache:
@@ -133,19 +134,13 @@ def _meets(offset, steps, columns, other_columns):
     return any(abs(n) < size and _meets(offset - n * stride, rest, columns, other_columns) for n in near)
 
 
-# Of tensors that are taken as they come, in the key of a door of caches.
-PLACES = {name: 1 + place for place, name in enumerate((
-    "q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q", "k_descale",
-    "v_descale"))}
-
-
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                  cache_leftpad=None, table=None, table_name="block_table", cu_seqlens_q=None, cu_seqlens_k_new=None,
                  max_seqlen_q=None, rotary_seqlens=None, softmax_scale=None, causal=False, window=None, rotary_interleaved=True,
                  num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, with_lse=False, logits=None, key=None):
     """o, or (o, lse) with_lse: q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q].
 
-    key: the door's, of _torch_again, with PLACES, or None. Such a call of a GPU without new rows is kept there."""
+    key: the door's, of _torch_again, with OF_CACHES, or None. Such a call of a GPU without new rows is kept there."""
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
     causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
@@ -196,7 +191,7 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
 
 def _keep_again(key, plan, cache, rows, outputs, steps, with_lse):
     """Keeps what with_kvcache makes of calls of this key, by a plan whose outputs and steps are these."""
-    places, made_here = places_of(key, PLACES), {}
+    places, made_here = places_of(key, OF_CACHES), {}
     if cache.batch_idx is not None:
         places["block_table"] = places.pop("cache_batch_idx")
     elif not cache.paged:

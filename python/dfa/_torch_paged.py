@@ -11,15 +11,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_again
-from dfa._torch_again import given_back
+from dfa._torch_again import OF_ROWS, given_back, places_of
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import check_dims, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
 from dfa._torch_scale import scaled
-from dfa._torch_varlen import (PLACES, _check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
-                               as_given, check_integers, check_operands, most_rows, places_of, strides_of_rows)
+from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
+                               as_given, check_integers, check_operands, most_rows, strides_of_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -53,7 +53,7 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
         if not on_cpu and cu_seqlens_k is not None:  # the steps are made anew for each call
             return
         if not on_cpu:
-            places = places_of(key, PLACES)
+            places = places_of(key, OF_ROWS)
             made = _torch_again.launch(plan, places, *outputs, returns=returns, steps=steps)
             _torch_again.keep(key, made, places.values())
             return
@@ -65,7 +65,7 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
             _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
             _check_most_used(seqused_k, max_seqlen_k)
             return given_back(*forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, slopes, sinks), returns)
-        _torch_again.keep(key, call, PLACES.values())
+        _torch_again.keep(key, call, OF_ROWS.values())
     return attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most, keep=None if key is None else keep, **options)
 
 

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.compiler import is_dynamo_compiling
-from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_again, _torch_operators
-from dfa._torch_again import given_back, recall
+from dfa._torch_again import OF_ROWS, given_back, places_of, recall
 from dfa._dropout import probability_of, refuse_seed
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of, texts_of
 from dfa._plan import plan_of
@@ -145,17 +144,11 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     return (o, lse) if return_lse else o
 
 
-# Of tensors that are taken as they come, in the key of a door of packed sequences.
-PLACES = {name: 1 + place for place, name in enumerate((
-    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table", "k_descale",
-    "v_descale"))}
-
-
 def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, key, returns, *,
             causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None, chunk=None, prefix=None,
             dropout_p=0.0, seed=None, deterministic=False, num_splits=0, batch_invariant=False, q_descale=None, k_descale=None,
             v_descale=None, mask_mod=None, score_mod=None):
-    """(o, lse) of attention_varlen. key: the door's, of dfa._torch_again, with PLACES, or None; what makes the call again, and gives back what
+    """(o, lse) of attention_varlen. key: the door's, of dfa._torch_again, with OF_ROWS, or None; what makes the call again, and gives back what
     `returns` says, is kept there."""
     asked = splits_of(num_splits, batch_invariant)
     if asked[1] and probability_of(dropout_p):
@@ -238,11 +231,6 @@ def as_given(*tensors):
     return all(x is None or x.dtype == torch.float32 and x.is_contiguous() for x in tensors)
 
 
-def places_of(key, places):
-    """Those of tensors that the key has."""
-    return {name: place for name, place in places.items() if key[place] is not None}
-
-
 def _are_plain(bias, dropout_p, seed, texts):
     return bias is seed is None and texts == ("", "") and probability_of(dropout_p) == 0
 
@@ -258,11 +246,11 @@ def _keep_again(key, q, k, v, lengths, options, most, outputs, returns):
             for cu_seqlens, longest, of in zip(lengths, most, "qk"):
                 _check_most(cu_seqlens, longest, f"max_seqlen_{of}")
             return given_back(*_forward(q, k, v, *lengths, *before, slopes, sinks, *behind), returns)
-        _torch_again.keep(key, call, PLACES.values())
+        _torch_again.keep(key, call, OF_ROWS.values())
         return
     with _On(q):
         plan = _planned("fwd", q, k, v, given, asked)[0]
-    places = places_of(key, PLACES)
+    places = places_of(key, OF_ROWS)
     places.setdefault("cu_seqlens_k", places["cu_seqlens_q"])
     made = _torch_again.launch(plan, places, *outputs, returns=returns,
                                steps={"alibi_slopes": [slopes_of_batch(given.alibi_slopes, q.shape[1])]})
@@ -602,19 +590,4 @@ for _name in ("varlen_forward", "varlen_backward"):
     torch.library.register_vmap(f"dfa::{_name}", _map_by_turns(getattr(torch.ops.dfa, _name).default), lib=_library)
 
 
-@register_flop_formula(torch.ops.dfa.varlen_forward, get_raw=True)
-def _forward_flops(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *_, **__):
-    """Every query with every key of its sequence, whatever a mask hides, as PyTorch counts its own."""
-    pairs = _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)
-    return 2 * pairs * q.shape[1] * (q.shape[2] + v.shape[2])
-
-
-@register_flop_formula(torch.ops.dfa.varlen_backward, get_raw=True)
-def _backward_flops(d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *_, **__):
-    pairs = _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)
-    return 2 * pairs * q.shape[1] * (3 * q.shape[2] + 2 * v.shape[2])
-
-
-def _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
-    rows, keys = (cu.diff() if used is None else used for cu, used in ((cu_seqlens_q, seqused_q), (cu_seqlens_k, seqused_k)))
-    return int((rows.long() * keys.long()).sum())
+from dfa import _torch_varlen_flops  # noqa: E402, F401: of operators that are there by now

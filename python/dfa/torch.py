@@ -20,8 +20,7 @@ from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
 from dfa._dropout import options_of
 from dfa._shapes import flag_of, shown
-from dfa._torch import PLACES
-from dfa._torch_again import keep_dense, plan_of, recall
+from dfa._torch_again import OF_DENSE, keep_dense, plan_of, recall
 from dfa._torch_block_lists import BlockLists, block_lists
 from dfa._torch_blocks import flex_attention
 from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
@@ -119,7 +118,7 @@ def _of_four(query, key, value, mask, is_causal, scale, gqa, dropout, again=None
     if again is not None and not dropout:
         plan = plan_of(("dense", query, key, value, causal, window, scale, False, False, "auto"))
         if plan is not None:
-            keep_dense(again, plan, PLACES, (o, None), "o")
+            keep_dense(again, plan, OF_DENSE, (o, None), "o")
     return o
 
 

@@ -5,8 +5,7 @@ import torch
 from dfa._attention import attention
 from dfa._shapes import shown
 from dfa._shapes import window_of as sides_of
-from dfa._torch import PLACES
-from dfa._torch_again import keep_dense, plan_of
+from dfa._torch_again import OF_DENSE, keep_dense, plan_of
 
 # Values that ask for nothing.
 _NOTHING = {"dropout_p": (0,), "attention_chunk": (0, None), "num_splits": (0, 1, None), "sm_margin": (0, None)}
@@ -104,5 +103,5 @@ def attend(q, k, v, scale, causal, window_size, deterministic, logits, key=None,
     if key is not None and not logits:
         plan = plan_of(("dense", *turned, causal, window, scale, True, deterministic, "auto"))
         if plan is not None:
-            keep_dense(key, plan, PLACES, (o, lse), returns)
+            keep_dense(key, plan, OF_DENSE, (o, lse), returns)
     return o, lse
