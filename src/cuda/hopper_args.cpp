@@ -156,6 +156,7 @@ Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers,
 
 HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c, int sms)
     : args_(kernel_args(p, c)),
+      unfolded_(kernel_args(p).logits),
       q_(q_tensor(p, p.dtype, p.q(), p.d, c.block_q)),
       k_(k_tensor(p, p.k(), p.d, key_box_rows(c))),
       v_(k_tensor(p, p.v(), p.dv, key_box_rows(c))),
@@ -186,6 +187,12 @@ Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
   encode(dk_, pointers.dk, all.dk);
   encode(dv_, pointers.dv, all.dv);
   return all;
+}
+
+KernelArgs HopperBackwardArgs::bias_gradient(KernelArgs args) const {
+  args.logits.softcap = unfolded_.softcap;
+  args.logits.inverse_softcap = unfolded_.inverse_softcap;
+  return args;
 }
 
 Sm90BlocksBackwardArgs HopperBackwardArgs::blocks_with(const BackwardArgs& pointers) const {

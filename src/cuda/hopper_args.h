@@ -67,9 +67,12 @@ class HopperBackwardArgs {
   Sm90BackwardArgs with(const BackwardArgs& pointers) const;
   // The same of lists of blocks.
   Sm90BlocksBackwardArgs blocks_with(const BackwardArgs& pointers) const;
+  // What the portable kernel of a bias's gradient is passed, of what Hopper's are.
+  KernelArgs bias_gradient(KernelArgs args) const;
 
  private:
   KernelArgs args_;
+  LogitArgs unfolded_;
   BlockArgs blocks_{};
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
 };

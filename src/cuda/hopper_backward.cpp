@@ -28,6 +28,10 @@ class HopperBackward final : public Launcher<BackwardArgs> {
       sinks_->shape.overlaps_previous = true;
       launches.erase(launches.begin() + 1);
     }
+    if (p.bias) {  // waits for the rows, and the kernels behind for it
+      biases_ = loaded_launch(device, launches.at(1));
+      launches.erase(launches.begin() + 1);
+    }
     KernelLaunch keys = launches.at(1);
     if (c.persistent) {
       keys.grid = persistent_grid(p, c, select_persistent_clusters(p, c, sms));
@@ -64,6 +68,9 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     if (tiles_) gpu::launch(tiles_->kernel, tiles_->shape, stream, all.args);
     gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
     if (sinks_) gpu::launch(sinks_->kernel, sinks_->shape, stream, all.args);
+    if (biases_ && args.d_bias != nullptr) {
+      gpu::launch(biases_->kernel, biases_->shape, stream, args_.bias_gradient(all.args));
+    }
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
     for (const LoadedLaunch& one : more_) gpu::launch(one.kernel, one.shape, stream, all);
     if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
@@ -74,7 +81,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   bool blocks_;
   std::optional<LoadedLaunch> tiles_;  // of packed sequences
   LoadedLaunch rows_, keys_;
-  std::optional<LoadedLaunch> sinks_;  // their gradient
+  std::optional<LoadedLaunch> sinks_;   // their gradient
+  std::optional<LoadedLaunch> biases_;  // likewise, by a portable kernel
   std::optional<LoadedLaunch> dq_;     // where keys_ leaves it
   std::vector<LoadedLaunch> more_;     // of heads in slices: dk and dq behind dv
   ZeroedBytes zeroed_;

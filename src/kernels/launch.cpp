@@ -8,6 +8,7 @@
 #include "kernels/launch_parts.h"
 #include "kernels/schedule/sequence_tiles.h"
 #include "plan/schedule.h"
+#include "plan/select_backward.h"
 #include "spec/bias.h"
 #include "spec/config_text.h"
 #include "spec/e4m3.h"
@@ -161,7 +162,9 @@ KernelLaunch sink_launch(const Problem& p, const BackwardConfig& c) {
           .smem_bytes = kSinkThreads / 32 * sizeof(float)};
 }
 
-KernelLaunch bias_launch(const Problem& p, const BackwardConfig& c) {
+// Beside Hopper's own kernels, too, the portable one.
+KernelLaunch bias_launch(const Problem& p, const BackwardConfig& of_pass) {
+  const BackwardConfig c = is_sm90(of_pass) ? bias_gradient_config(p) : of_pass;
   const BiasSizes sizes = bias_sizes(p);
   return {.name = "dbias",
           .source = source(c.target, kBiasSource),

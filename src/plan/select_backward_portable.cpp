@@ -148,6 +148,14 @@ std::vector<BackwardConfig> portable_backward_candidates(const Problem& p, const
   return legal;
 }
 
+BackwardConfig bias_gradient_config(const Problem& p) {
+  constexpr Limits kHopper = gpu_limits(90);
+  for (const BackwardConfig& config : portable_backward_candidates(p, kHopper)) {
+    if (config.dq == DqAccumulation::separate) return config;
+  }
+  return first_portable_backward(p, kHopper);
+}
+
 BackwardConfig first_portable_backward(const Problem& p, const Limits& limits) {
   return config_of(p, within_blocks(p, kKeyTiles[0]), within_blocks(p, kQueryTiles[0]), limits);
 }

@@ -23,9 +23,13 @@ constexpr int kMaxDim = 128;
 constexpr int kMediumDim = 96;
 constexpr int kWideDim = 192;
 
-bool is_wide(const Problem& p) {
-  return p.d > kMaxDim || p.dv > kMaxDim || p.softcap != 0 || p.alibi;
+// Plans take what a card has run; what none has is there for configurations that name it.
+constexpr bool kBackwardVariantsHaveRunOnGpu = false;
+
+bool weighs_apart(const Problem& p) {
+  return p.softcap != 0 || p.alibi || p.bias || p.dropout > 0;
 }
+bool is_wide(const Problem& p) { return p.d > kMaxDim || p.dv > kMaxDim || weighs_apart(p); }
 
 BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
   const int head_dim = sm90_head_dim(p.d);
@@ -33,7 +37,7 @@ BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
                         .element = p.dtype,
                         .head_dim = head_dim,
                         .value_dim = sm90_head_dim(p.dv),
-                        .block_q = head_dim > kGroupRows ? 64 : 128,
+                        .block_q = head_dim > kGroupRows || is_wide(p) ? 64 : 128,
                         .block_k = is_wide(p) ? kWideKeys : kKeys,
                         .warps = kWarps,
                         .stages = kStages,
@@ -42,6 +46,7 @@ BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
                         .cluster = cluster,
                         .varlen = p.packed(),
                         .ranges = !p.mask.is_window(),
+                        .dropout = p.dropout > 0,
                         .blocks = p.blocks.has_value()};
   set_logits(config, p);
   return config;
@@ -204,7 +209,7 @@ std::vector<BackwardConfig> narrow_candidates(const Problem& problem, const Limi
 
 // Are sums as they come zeroed and rounded in the same grid, by pairs that stay?
 bool helps_wide(const Problem& p) {
-  if (p.deterministic) return false;
+  if (p.deterministic || sm90_head_dim(p.d) <= kGroupRows) return false;
   if (sm90_head_dim(std::max(p.d, p.dv)) > kWideDim) return seen_keys(p) <= kMostWidestHelpedKeys;
   return !p.mask.is_full() || (p.sk > kMostKeysUnhelped && p.sk <= kMostOrderedKeys);
 }
@@ -271,10 +276,19 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
 
+bool takes_sm90_backward_unnamed(const Problem& p) {
+  const bool weighs_narrow = weighs_apart(p) && sm90_head_dim(p.d) <= kGroupRows;
+  return kBackwardVariantsHaveRunOnGpu || !(p.bias || p.dropout > 0 || weighs_narrow);
+}
+
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
-  if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
-  if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
+  if (!sm90_backward_candidates(p, limits).empty()) {
+    if (takes_sm90_backward_unnamed(p)) return Verdict::yes();
+    return Verdict::no(
+        "cuda_sm90's backward with bias or dropout, or d up to 64 and logits that are not plain, "
+        "has run on no card yet; target=cuda_sm90 names it");
+  }
   if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
                                                                : DqAccumulation::serialized;

@@ -338,24 +338,26 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits&
       validate_varlen(c.varlen, p),
       require(!p.blocks && p.mask.is_window(), "cuda_sm90's backward with d and dv above ",
               kMostColumns, " takes no lists of blocks, chunked and prefix masks"),
-      require(!p.bias && !p.has_text() && p.softcap == 0 && !p.alibi,
-              "cuda_sm90's backward with d and dv above ", kMostColumns, " takes plain logits"),
+      require(p.dropout == 0 && !p.bias && !p.has_text() && p.softcap == 0 && !p.alibi,
+              "cuda_sm90's backward with d and dv above ", kMostColumns,
+              " takes plain logits without dropout"),
       validate_logits(c, p),
       validate_smem(c.sm90_sliced_smem_bytes(false), limits),
   });
 }
 
-// A warpgroup that has both gradients of its keys has no registers left to make logits.
+// A warpgroup that has both gradients of its keys has no registers left for it.
+bool weighs_apart(const BackwardConfig& c) { return c.softcap || c.alibi || c.bias || c.dropout; }
 bool is_wide(const BackwardConfig& c) {
-  return std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi;
+  return std::max(c.head_dim, c.value_dim) > kNarrowDim || weighs_apart(c);
 }
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
 // a wide one at least as many as two warpgroups share.
 Verdict validate_dims(const BackwardConfig& c, const Problem& p) {
   return all({
-      require(!is_wide(c) || c.head_dim > kGroupRows, "cuda_sm90's backward of dv=", p.dv,
-              c.softcap || c.alibi ? " with softcap or alibi" : "", " has d from 65 on, not ", p.d),
+      require(!is_wide(c) || weighs_apart(c) || c.head_dim > kGroupRows,
+              "cuda_sm90's backward of dv=", p.dv, " has d from 65 on, not ", p.d),
       require(c.head_dim == gpu_head_dim(p.d), "cuda_sm90's backward would pad d=", p.d, " to ",
               c.head_dim),
   });
@@ -364,7 +366,7 @@ Verdict validate_dims(const BackwardConfig& c, const Problem& p) {
 // A warpgroup has 64 columns of dq, or half of the queries where there are no more columns.
 Verdict validate_shape(const BackwardConfig& c) {
   const int keys = is_wide(c) ? kGroupRows : 2 * kGroupRows;
-  const int queries = c.head_dim > kGroupRows ? 64 : 128;
+  const int queries = c.head_dim > kGroupRows || is_wide(c) ? 64 : 128;
   return all({
       require(c.block_k == keys && c.warps == kBackwardWarps && c.ctas == 1, "block_k=", c.block_k,
               ", warps=", c.warps, ", ctas=", c.ctas, "; cuda_sm90 takes ", keys, ", 8 and 1"),
@@ -387,6 +389,8 @@ Verdict validate_dq(const BackwardConfig& c, const Problem& p) {
               "serialized_fused"),
       require(!c.dq_atomic() || narrow_values || wide, "dq=", name_of(c.dq),
               " of cuda_sm90 has value_dim up to head_dim: registers spill"),
+      require(c.dq != DqAccumulation::atomic_fused || !wide || c.head_dim > kGroupRows,
+              "dq=atomic_fused with softcap, alibi, bias or dropout has d from 65 on, not ", p.d),
       require(c.dq != DqAccumulation::atomic_fused || c.persistent,
               "dq=atomic_fused is of persistent=true"),
       require(!fused || (!wide && narrow_values),
@@ -400,7 +404,7 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   return all({
       require(!c.ranges, kListsAndRanges),
       require(!is_wide(c), "lists of blocks take d and dv up to ", kNarrowDim,
-              " in cuda_sm90's backward, without softcap and alibi"),
+              " in cuda_sm90's backward, without softcap, alibi, bias and dropout"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
       validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
       require(!p.deterministic && c.dq == DqAccumulation::atomic,
@@ -444,9 +448,9 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({
       validate_varlen(c.varlen, p),
-      require(!p.bias, "cuda_sm90's backward adds no bias to logits; that of cuda_sm80 does"),
       require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
+      validate_dropout_said(c.dropout, p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
               kWideDim),
@@ -492,7 +496,6 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
-  if (p.dropout > 0) return Verdict::no("cuda_sm90 has no dropout in its backward; cuda_sm80 has");
   if (c.sliced()) return validate_slices(c, p, limits);
   return all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_dims(c, p),
               validate_shape(c), validate_lists(c, p), validate_dq(c, p), validate_pairs(c),

@@ -158,8 +158,13 @@ struct BackwardConfig {
   constexpr int sm90_exchange_bytes() const {
     const int tile = 2 * block_k * round_up(block_q, 64);  // of ds
     const int others_k = cluster > 1 ? 2 * block_k * others_columns() : 0;
-    if (sm90_is_wide()) return (cluster > 1 ? 6 : 3) * tile + others_k;
+    if (sm90_is_wide()) return (cluster > 1 ? 6 : 3) * tile + sm90_draw_bytes() + others_k;
     return (cluster > 1 ? 3 : 2) * tile + others_k;
+  }
+
+  // Of wide kernels: what warps tell each other of a dropout's draws, of two tiles.
+  constexpr int sm90_draw_bytes() const {
+    return sm90_is_wide() && dropout ? 2 * 4 * kGroupThreads : 0;
   }
 
   // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.

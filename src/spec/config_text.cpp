@@ -55,12 +55,11 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("varlen", config.varlen);  // from here on as in the types: kernels are named by this text
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
-  constexpr bool kForward = requires { config.sink; };
-  if (kForward || !sm90) visit("bias", config.bias);
-  if constexpr (kForward) visit("sink", config.sink);
+  visit("bias", config.bias);
+  if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
   visit("ranges", config.ranges);
-  if (kForward || !sm90) visit("dropout", config.dropout);
+  visit("dropout", config.dropout);
   visit("blocks", config.blocks);
   if (!sm90) visit("text", config.text);
   if constexpr (requires { config.split_kv; }) {

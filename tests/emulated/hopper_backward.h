@@ -9,9 +9,13 @@
 #include "emulated/hopper.h"
 #include "kernels/backward/delta.cuh"
 #include "kernels/backward/sink_gradient.cuh"
+#include "kernels/backward/sm80_bias_gradient.cuh"
 #include "kernels/backward/sm90_dq.cuh"
+#include "kernels/schedule/sequence_tiles.cuh"
 #include "plan/schedule.h"
+#include "plan/select_backward.h"
 #include "reference/backend.h"
+#include "spec/config_text.h"
 
 // What Hopper's backward kernels in 16 bits are tested with on a processor.
 namespace dfa::emulated {
@@ -37,6 +41,36 @@ void run_sinks(std::vector<KernelLaunch>& launches, const KernelArgs& args) {
   }
 }
 
+// The bias's gradient, by the portable kernel that stands beside Hopper's, in the tile of the plan.
+template <BackwardConfig kConfig>
+void run_biases(std::vector<KernelLaunch>& launches, const Problem& p, const KernelArgs& args) {
+  if constexpr (kConfig.bias) {
+    const auto one = std::ranges::find(launches, "dbias", &KernelLaunch::name);
+    ASSERT_NE(one, launches.end());
+    const BackwardConfig planned = bias_gradient_config(p);
+    bool ran = false;
+    const auto run_in_tile = [&]<int kBlockQ, int kBlockK>() {
+      constexpr BackwardConfig kPortable = [] {
+        BackwardConfig c = kConfig;
+        c.target = Target::cuda_sm80;
+        c.dq_block_q = kBlockQ;
+        c.dq_block_k = kBlockK;
+        return c;
+      }();
+      if (ran || planned.dq_block_q != kBlockQ || planned.dq_block_k != kBlockK) return;
+      EXPECT_EQ(planned.dq_warps, kPortable.dq_warps);
+      launch(one->grid, one->threads, [&] { sm80_bias_gradient<kPortable>(args); });
+      ran = true;
+    };
+    run_in_tile.template operator()<128, 64>();
+    run_in_tile.template operator()<128, 32>();
+    run_in_tile.template operator()<64, 64>();
+    run_in_tile.template operator()<64, 32>();
+    EXPECT_TRUE(ran) << to_text(planned);
+    launches.erase(one);
+  }
+}
+
 // keys(args): the kernel of dk, dv and the sums of dq. `sms`: of a grid that stays.
 template <BackwardConfig kConfig, typename Keys>
 void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
@@ -44,9 +78,16 @@ void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   Workspace workspace(backward_workspace_bytes(t.p, kConfig));
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
-  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig, sms).with(pointers);
-  launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
+  const cuda::HopperBackwardArgs all(t.p, kConfig, sms);
+  const Sm90BackwardArgs args = all.with(pointers);
+  if constexpr (kConfig.varlen) {
+    launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
+    launches.erase(launches.begin());
+  }
+  launch(launches[0].grid, launches[0].threads,
+         [&] { delta<kConfig.element, kConfig.varlen>(args.args); });
   run_sinks<kConfig>(launches, args.args);
+  run_biases<kConfig>(launches, t.p, all.bias_gradient(args.args));
   if (kConfig.persistent) {
     launches[1].grid = persistent_grid(t.p, kConfig, select_persistent_clusters(t.p, kConfig, sms));
   }
@@ -58,7 +99,8 @@ void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
 }
 
 inline bool same_gradients(const Tensors& a, const Tensors& b) {
-  return a.dq == b.dq && a.dk == b.dk && a.dv == b.dv && a.d_sinks == b.d_sinks;
+  return a.dq == b.dq && a.dk == b.dk && a.dv == b.dv && a.d_sinks == b.d_sinks &&
+         a.d_bias == b.d_bias;
 }
 
 // The reference judges bits that it has not judged: those of sums in a fixed order it sees once,

@@ -33,13 +33,15 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
   static constexpr bool kByRows = kKeyColumns < kPanelColumns;  // queries as rows
   static constexpr int kPanels = panels(kConfig.head_dim);
-  static constexpr int kParts = kPanels < kGroups ? kGroups / kPanels : 1;
+  // Where warpgroups have the same keys, a tile of one panel has one share.
+  static constexpr int kParts =
+      kPanels < kGroups && !kConfig.sm90_is_wide() ? kGroups / kPanels : 1;
   static constexpr int kPlaces = kParts * kPanels;
   static constexpr int kQueries = kConfig.block_q / kParts;  // of a share
   static constexpr int kFragments = (kByRows ? kKeyColumns : kQueries) / 8;
   static constexpr int kSlots = kConfig.head_dim / 16;
   static constexpr int kTileFloats = kConfig.block_q * kConfig.head_dim;
-  static_assert(kPlaces >= kGroups && (kParts == 1 || kQueries % kPanelColumns == 0));
+  static_assert((kPlaces >= kGroups || kConfig.sm90_is_wide()) && (kParts == 1 || kQueries % kPanelColumns == 0));
   using Share = float[kFragments][4];
   using Layout = TileLayout<kConfig.element, kConfig.head_dim>;  // of rounded rows
 

@@ -4,6 +4,7 @@
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
+#include "kernels/variant/bias.cuh"
 #include "kernels/variant/exponent_logits.cuh"
 #include "spec/backward_config.h"
 
@@ -149,11 +150,15 @@ struct Sm90Fragments {
     }
   };
 
+  using Biases = TransposedBias<kConfig.bias>;
+
   // Of logits that are not plain: weights go out rounded, and scores become what ds takes for
   // weights. Capped ones, which are tanh by now, have less of it by the derivative 1 - tanh^2,
-  // which is 0 where a mask hides, of -inf. factor: of scores in exponents of 2.
+  // which is 0 where a mask hides, of -inf. factor: of scores in exponents of 2. kept: of a
+  // dropout (DropoutMask::draw_for_two), which marks by a sign what ds takes for dropped weights.
   static DFA_DEVICE void weigh_logits(Scores& scores, Operand& rounded, float factor,
-                                      const Pairs& lse, const Alibi& alibi) {
+                                      const Pairs& lse, const Alibi& alibi, const Biases& biases,
+                                      unsigned kept) {
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
       float weights[4];
@@ -162,9 +167,15 @@ struct Sm90Fragments {
         float& score = scores[n][i];
         float exponent = fmaf(score, factor, -(i % 2 ? lse[n].y : lse[n].x));
         if constexpr (kConfig.alibi) exponent = alibi.less(exponent, n, i);
+        if constexpr (kConfig.bias) exponent = biases.more(exponent, n, i);
         weights[i] = ptx::exp2(exponent);
         const float share = kConfig.softcap ? ptx::saturate(fmaf(-score, score, 1.f)) : 1.f;
         score = weights[i] * share;
+        if constexpr (kConfig.dropout) {
+          const bool keeps = (kept >> (4 * n + i) & 1) != 0;
+          weights[i] = keeps ? weights[i] : 0.f;
+          score = keeps ? score : -score;
+        }
       }
       rounded[n / 2][n % 2 * 2] = ptx::pack<kElement>(weights[0], weights[1]);
       rounded[n / 2][n % 2 * 2 + 1] = ptx::pack<kElement>(weights[2], weights[3]);

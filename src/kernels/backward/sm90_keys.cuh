@@ -64,6 +64,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kOthersKBytes = tile_bytes(kBlockK, kConfig.others_columns());
   static constexpr int kOthersKAt =  // of pairs
       kDsAt + kConfig.sm90_exchange_bytes() - kOthersKBytes;
+  static constexpr int kDrawsAt =  // of wide ones with dropout
+      kOthersKAt + (kPaired ? 0 : kOthersKBytes) - kConfig.sm90_draw_bytes();
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/backward/sm90_keys.cuh"
+#include "kernels/variant/dropout.cuh"
 
 // FlashAttention backward for sm_90a where d or dv is larger than 128, or logits are made of
 // scores, in fp16 and bf16.
@@ -53,12 +54,19 @@ struct Sm90WideBackward {
   static constexpr unsigned kPIsThere = 2 + 2 * kConfig.stages;
   static constexpr unsigned kDsIsThere = kPIsThere + 1;
   static constexpr unsigned kDsIsOurs = kPIsThere + 2;  // among the warps that write it
-  static_assert(kDsIsOurs < 16);
+  static constexpr unsigned kDrawsAreThere = kPIsThere + 3;  // of a work tile's first tile
+  static_assert(kDrawsAreThere < 16);
 
   // Shares of dq that the warpgroup of dv makes, from the first on; the other, which waits for p
   // meanwhile, the rest.
-  static constexpr int kSharesOfDv = 1;
+  static constexpr int kSharesOfDv = Dq::kPlaces > 1 ? 1 : 0;
   static_assert(kSharesOfDv < Dq::kPlaces);
+
+  using Dropout = DropoutOf<kConfig>;
+  static constexpr bool kMakesLogits =
+      kConfig.softcap || kConfig.alibi || kConfig.bias || kConfig.dropout;
+  // Where registers last for the next tile's biases beside a share of dq.
+  static constexpr bool kBiasesAhead = kConfig.value_dim <= 128;
 
   // A block's place in its walk, of each warpgroup.
   struct Step {
@@ -141,6 +149,10 @@ struct Sm90WideBackward {
     DFA_DEVICE unsigned p() const {
       return shared.base + kPAt + ptx::thread_index() % kGroupThreads * 16;
     }
+    // What a thread is told of draws, of a tile and the next one in turn.
+    DFA_DEVICE unsigned told(unsigned thread, unsigned turn) const {
+      return shared.base + Keys::kDrawsAt + (turn * kGroupThreads + thread % kGroupThreads) * 4;
+    }
   };
   static constexpr int kFragmentBytes = kGroupThreads * 16;
 
@@ -184,7 +196,8 @@ struct Sm90WideBackward {
   }
   template <int kWhich>
   static DFA_DEVICE bool has_place(int place) {
-    return kHalves ? kWhich < Keys::kOthersPanels : kWhich == 0 || place < Dq::kPlaces;
+    constexpr bool kAlways = kWhich == 0 && Dq::kPlaces > 1;
+    return kHalves ? kWhich < Keys::kOthersPanels : kAlways || place < Dq::kPlaces;
   }
   // In what is there of the other's k.
   template <int kWhich>
@@ -227,6 +240,13 @@ struct Sm90WideBackward {
                                   Keys::dq_right(at.others_ds(m), place));
     ptx::commit_products();
   }
+  // Of a tile that has no share for this warpgroup. Where none of the block has any, the other's ds
+  // may not have come yet.
+  template <int kWhich>
+  static DFA_DEVICE void give_unused_ds_back(const Step& at, unsigned m) {
+    if constexpr (kWhich == 0) ptx::wait(at.ds_there(m), Step::phase_of(m));
+    give_others_ds_back(at, m);
+  }
   // `next`: scores that were queued before.
   static DFA_DEVICE void add_share_of_both(Step& at, unsigned m, const Walk& walk, int place,
                                            int others_place, Scores& next) {
@@ -251,7 +271,7 @@ struct Sm90WideBackward {
     } else {
       ptx::wait_products<0>();
       ptx::pin(next);
-      give_others_ds_back(at, m);
+      give_unused_ds_back<kWhich>(at, m);
       await_semaphore(at);
       release_semaphore(at);
     }
@@ -281,6 +301,8 @@ struct Sm90WideBackward {
     const int place = place_of<kWhich>(walk);
     if (has_place<kWhich>(place)) {
       queue_share_of_both(at, m, place, others_place<kWhich>(place), share);
+    } else if constexpr (kWhich == 0) {
+      ptx::wait(at.ds_there(m), Step::phase_of(m));
     }
     ptx::wait_products<0>();
     ptx::pin(next);
@@ -335,13 +357,51 @@ struct Sm90WideBackward {
 
   // The warpgroup of dv.
 
+  // Which weights a dropout keeps, drawn a step ahead, while the other makes ds. Of each two warps
+  // either draws half, for both.
+  struct Draws {
+    unsigned own = 0, turn = 0;
+    DFA_DEVICE void draw(const Step& at, const Walk& walk) {
+      if constexpr (kConfig.dropout) {
+        const unsigned thread = ptx::thread_index();
+        const Dropout dropout(at.args, Keys::again(at.shared, at.work).seq.batch, walk.head);
+        unsigned others;
+        dropout.draw_for_two(at.args, at.work.key + Keys::warp_row(), walk.tile * kConfig.block_q,
+                             thread / 32 % 2 != 0, own, others);
+        ptx::store_shared(at.told(thread ^ 32, turn), others);
+      }
+    }
+    // Behind a barrier.
+    DFA_DEVICE unsigned kept(const Step& at) {
+      if constexpr (!kConfig.dropout) return 0;
+      const unsigned told = ptx::load_shared(at.told(ptx::thread_index(), turn));
+      turn ^= 1;
+      return own | told;
+    }
+  };
   struct OfDv {
     float dv[Keys::kValues][4];
     Scores p;   // of the tile under way, first its scores
     Pairs lse;  // its
     Made made;
     typename Keys::template Held<kConfig.sm90_held_k()> k;
+    Draws draws;
+    typename Keys::Biases biases;  // of the tile under way
   };
+
+  static DFA_DEVICE void load_biases(const Step& at, OfDv& of, const Walk& walk) {
+    if constexpr (kConfig.bias) {
+      const int lane = static_cast<int>(Keys::lane());
+      of.biases.load(at.args, Keys::again(at.shared, at.work).seq, walk.head,
+                     walk.tile * kConfig.block_q + lane % 4 * 2,
+                     at.work.key + Keys::warp_row() + lane / 4);
+    }
+  }
+  // What the tile at `walk` takes beside its scores.
+  static DFA_DEVICE void look_ahead(const Step& at, OfDv& of, const Walk& walk) {
+    if constexpr (kBiasesAhead) load_biases(at, of, walk);
+    of.draws.draw(at, walk);
+  }
 
   static DFA_DEVICE void tell_p(const Step& at, const Scores& p) {
     const unsigned to = at.p();
@@ -360,8 +420,10 @@ struct Sm90WideBackward {
     if constexpr (kConfig.alibi) {
       alibi = Keys::alibi_of(at.args, seq, at.walk.head, query, at.work.key);
     }
+    if constexpr (!kBiasesAhead) load_biases(at, of, at.walk);
+    of.biases.widen(at.args);
     Keys::weigh_logits(of.p, p, kConfig.softcap ? logits.softcap : at.args.scale_log2, of.lse,
-                       alibi);
+                       alibi, of.biases, of.draws.kept(at));
     tell_p(at, of.p);
   }
 
@@ -376,7 +438,7 @@ struct Sm90WideBackward {
   static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
     at.place();
     Operand p;
-    if constexpr (kConfig.softcap || kConfig.alibi) {
+    if constexpr (kMakesLogits) {
       make_p_of_logits(at, of, p);
     } else {
       Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q,
@@ -389,7 +451,14 @@ struct Sm90WideBackward {
     at.shared.q.next();
     at.shared.d_o.wait_full();
     Keys::template queue_gradient<true>(of.dv, p, at.shared.d_o.tile());
-    if constexpr (kMore) queue_s(at, of);
+    if constexpr (kMore) {
+      queue_s(at, of);
+      if constexpr (kMakesLogits) {
+        Walk next = at.walk;
+        next.next();
+        look_ahead(at, of, next);
+      }
+    }
     add_late<1>(at, at.walk.before().before(), of.made);
 
     if constexpr (!kPaired) ptx::sync_warps(kDsIsThere, kThreads);
@@ -404,10 +473,10 @@ struct Sm90WideBackward {
       at.end_step();
     } else {
       typename Dq::Share share;
-      Keys::queue_dq(share, at.shared.base, at.ds(), 0);
+      if constexpr (kSharesOfDv > 0) Keys::queue_dq(share, at.shared.base, at.ds(), 0);
       ptx::wait_products<0>();
       ptx::pin(of.p);
-      ptx::pin(share);
+      if constexpr (kSharesOfDv > 0) ptx::pin(share);
       add_shares<0, kSharesOfDv>(at, share);
     }
   }
@@ -424,8 +493,10 @@ struct Sm90WideBackward {
         if constexpr (kPaired && !Keys::kPersistent) wait_others_k(at);
         at.place();
         queue_s(at, of);
+        look_ahead(at, of, at.walk);
         ptx::wait_products<0>();
         ptx::pin(of.p);
+        if constexpr (kConfig.dropout) ptx::sync_warps(kDrawsAreThere, kGroupThreads);
 #pragma unroll 1
         for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
         step_of_dv<false>(at, of);
@@ -437,7 +508,7 @@ struct Sm90WideBackward {
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.k_empty());
       Keys::store_gradient(a.args, a.dv, shared.base + Keys::kVAt, 0, at.stored_work_tile(), of.dv,
-                           1);
+                           Dropout::factor(a.args));
       typename Step::Rounded rounded;
       at.begin_rounding(rounded);
       ptx::wait_stores_read();
@@ -455,6 +526,7 @@ struct Sm90WideBackward {
     Scores dp;  // of the tile under way
     Made made;
     typename Keys::template Held<kConfig.sm90_held_v()> v;
+    typename Dropout::Factor dropout;
   };
 
   static DFA_DEVICE void make_ds(const Step& at, OfDk& of) {
@@ -465,10 +537,10 @@ struct Sm90WideBackward {
 #pragma unroll
     for (int n = 0; n < Keys::kQueries; ++n) {
       const float4 p = ptx::load_shared_4(from + n * kFragmentBytes);
-      of.dp[n][0] = p.x * (of.dp[n][0] - delta[n].x);
-      of.dp[n][1] = p.y * (of.dp[n][1] - delta[n].y);
-      of.dp[n][2] = p.z * (of.dp[n][2] - delta[n].x);
-      of.dp[n][3] = p.w * (of.dp[n][3] - delta[n].y);
+      of.dp[n][0] = of.dropout.score_gradient(p.x, of.dp[n][0], delta[n].x);
+      of.dp[n][1] = of.dropout.score_gradient(p.y, of.dp[n][1], delta[n].y);
+      of.dp[n][2] = of.dropout.score_gradient(p.z, of.dp[n][2], delta[n].x);
+      of.dp[n][3] = of.dropout.score_gradient(p.w, of.dp[n][3], delta[n].y);
     }
   }
 
@@ -520,6 +592,7 @@ struct Sm90WideBackward {
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work_tile()) {
       OfDk of;
+      of.dropout = Dropout::Factor::of(a.args);
       Keys::clear(of.dk);
       if (at.walk.any()) {
         wait_keys(at, shared.v_full());

@@ -129,4 +129,88 @@ class FragmentBias {
   bool paired_ = false;
 };
 
+// The biases of 64 keys as rows by 64 queries as columns, of a thread in Hopper's backward: two rows
+// (i and i + 8 of its warp's 16) and two of every eight columns. They are asked for long before
+// they are used. Rows and keys behind the last are the last one's: their weights are 0.
+template <bool kBias>
+class TransposedBias {
+ public:
+  // Of the thread's first key and first query.
+  template <bool kVarlen>
+  DFA_DEVICE void load(const KernelArgs& args, const SeqlenInfo<kVarlen>& seq, int head, int query,
+                       int key) {
+    if constexpr (kBias) {
+      const BiasArgs& bias = args.logits.bias;
+      const int bytes = bytes_of(bias.type);
+      const int last_query = least(seq.sq(args), args.sq) - 1;
+      const int last_key = least(seq.sk(args), args.sk) - 1;
+      const char* const of_head =
+          static_cast<const char*>(bias.values) +
+          bytes * (seq.batch * bias.strides.batch + head * bias.strides.head);
+      const char* keys[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        keys[half] = of_head + bytes * (least(key + half * 8, last_key) * bias.key);
+      }
+#pragma unroll
+      for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          const long long row = bytes * (least(query + n * 8 + side, last_query) * bias.strides.row);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            values_[n][2 * half + side] = word(keys[half] + row, bytes);
+          }
+        }
+      }
+    }
+  }
+
+  // Values of 16 bits become those of 32.
+  DFA_DEVICE void widen(const KernelArgs& args) {
+    if constexpr (kBias) {
+      const DType type = args.logits.bias.type;
+      if (type == DType::fp32) return;
+      if (type == DType::bf16) {
+        widen<DType::bf16>();
+      } else {
+        widen<DType::fp16>();
+      }
+    }
+  }
+
+  // In exponents of 2. What is hidden stays so, whatever its bias.
+  DFA_DEVICE float more(float exponent, int n, int i) const {
+    if constexpr (!kBias) return exponent;
+    const float bias = __uint_as_float(values_[n][i]);
+    const bool hidden = exponent == -ptx::infinity() || bias < kBiasHides;
+    return hidden ? -ptx::infinity() : fmaf(bias, kLog2E, exponent);
+  }
+
+ private:
+  static constexpr int kFragments = 8;
+  static constexpr float kLog2E = 1.4426950408889634f;
+
+  static DFA_DEVICE int least(int a, int b) { return a < b ? a : b; }
+  static DFA_DEVICE unsigned word(const char* at, int bytes) {
+    if (bytes == 4) return *reinterpret_cast<const unsigned*>(at);
+    return *reinterpret_cast<const unsigned short*>(at);
+  }
+
+  template <DType kType>
+  DFA_DEVICE void widen() {
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float low, high;
+        ptx::unpack<kType>(values_[n][i], low, high);
+        values_[n][i] = __float_as_uint(low);
+      }
+    }
+  }
+
+  unsigned values_[kBias ? kFragments : 1][4];
+};
+
 }  // namespace dfa

@@ -16,6 +16,25 @@
 // all eight of two row fragments, or half of them.
 namespace dfa {
 
+// The inverse of the share that is kept, which sums of kept probabilities take, and what gradients
+// of scores make of it.
+template <bool kDrops>
+struct DropoutFactor {
+  float factor = 1;
+
+  static DFA_DEVICE DropoutFactor of(const KernelArgs& args) {
+    if constexpr (!kDrops) return {};
+    return {65536.f / static_cast<float>(DropoutArgs::of(args).kept)};
+  }
+
+  // The gradient of a score by that of its probability, which may be marked (DropoutMask).
+  DFA_DEVICE float score_gradient(float p, float dp, float delta) const {
+    if constexpr (kDrops) return fabsf(p) * ((is_marked(p) ? 0.f : dp * factor) - delta);
+    return p * (dp - delta);
+  }
+  static DFA_DEVICE bool is_marked(float p) { return __float_as_uint(p) >> 31 != 0; }
+};
+
 template <bool kDrops>
 class DropoutMask {
  public:
@@ -28,7 +47,7 @@ class DropoutMask {
       key0_ = static_cast<unsigned>(seed);
       key1_ = static_cast<unsigned>((seed ^ offset) >> 32);
       offset_ = static_cast<unsigned>(offset);
-      factor_ = factor(args);
+      factor_ = Factor::of(args);
       head_ = static_cast<unsigned>((dropout.first_batch + batch) * args.hq + head);
     }
   }
@@ -39,11 +58,8 @@ class DropoutMask {
     return mask;
   }
 
-  // The inverse of the share that is kept, which sums of kept probabilities take.
-  static DFA_DEVICE float factor(const KernelArgs& args) {
-    if constexpr (!kDrops) return 1.f;
-    return 65536.f / static_cast<float>(DropoutArgs::of(args).kept);
-  }
+  using Factor = DropoutFactor<kDrops>;
+  static DFA_DEVICE float factor(const KernelArgs& args) { return Factor::of(args).factor; }
   template <int kRows>
   static DFA_DEVICE void scale(const KernelArgs& args, float (&of_rows)[kRows][2]) {
     if constexpr (kDrops) {
@@ -78,12 +94,42 @@ class DropoutMask {
     if constexpr (kDrops) each_transposed(args, p, key, query, set_sign);
   }
 
-  // The gradient of a score by that of its probability, which may be marked.
-  DFA_DEVICE float score_gradient(float p, float dp, float delta) const {
+  // Which of a thread's pairs are kept, 64 queries as columns, keys as rows of a warp: bit 4 n + i of
+  // element i of fragment n. Two warps whose keys are of the same draws make those of half of the
+  // queries each (`second`: of the later half), for both: `own`, and what the other one is told.
+  DFA_DEVICE void draw_for_two(const KernelArgs& args, int key, int query, bool second,
+                               unsigned& own, unsigned& others) const {
+    constexpr int kFragments = 4;  // half of them
+    own = others = 0;
     if constexpr (kDrops) {
-      return fabsf(p) * ((is_marked(p) ? 0.f : dp * factor_) - delta);
+      const int lane = static_cast<int>(ptx::thread_index() % 32);
+      const int first = query + (second ? kFragments * 8 : 0) + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kFragments; n += 2) {
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          PhiloxWords drawn = draw(first + n * 8 + side, key + lane / 4);
+          if (second) {  // its keys are the draw's last ones
+            swap(drawn.word[0], drawn.word[1]);
+            swap(drawn.word[2], drawn.word[3]);
+          }
+#pragma unroll
+          for (int part = 0; part < 4; ++part) {
+            const int column = part / 2, half = part % 2;
+            const unsigned bit = 1u << ((n + column) * 4 + 2 * half + side);
+            if (is_kept(args, drawn, column, half)) own |= bit;
+            if (is_kept(args, drawn, column, half + 2)) others |= bit;
+          }
+        }
+      }
+      const int later = second ? kFragments * 4 : 0;
+      own <<= later;
+      others <<= later;
     }
-    return p * (dp - delta);
+  }
+
+  DFA_DEVICE float score_gradient(float p, float dp, float delta) const {
+    return factor_.score_gradient(p, dp, delta);
   }
 
   // Marked probabilities become 0.
@@ -95,7 +141,7 @@ class DropoutMask {
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) p[m][n][i] = is_marked(p[m][n][i]) ? 0.f : p[m][n][i];
+          for (int i = 0; i < 4; ++i) p[m][n][i] = Factor::is_marked(p[m][n][i]) ? 0.f : p[m][n][i];
         }
       }
     }
@@ -103,7 +149,11 @@ class DropoutMask {
 
  private:
   static DFA_DEVICE void set_sign(float& value, bool kept) { value = kept ? value : -value; }
-  static DFA_DEVICE bool is_marked(float p) { return __float_as_uint(p) >> 31 != 0; }
+  static DFA_DEVICE void swap(unsigned& a, unsigned& b) {
+    const unsigned before = a;
+    a = b;
+    b = before;
+  }
 
   DFA_DEVICE PhiloxWords draw(int query, int key) const {
     const unsigned i = static_cast<unsigned>(query), j = static_cast<unsigned>(key);
@@ -170,7 +220,7 @@ class DropoutMask {
   }
 
   unsigned key0_ = 0, key1_ = 0, offset_ = 0, head_ = 0;
-  float factor_ = 1;
+  Factor factor_;
 };
 
 template <auto kConfig>
