@@ -83,8 +83,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   LoadedLaunch rows_, keys_;
   std::optional<LoadedLaunch> sinks_;   // their gradient
   std::optional<LoadedLaunch> biases_;  // likewise, by a portable kernel
-  std::optional<LoadedLaunch> dq_;     // where keys_ leaves it
-  std::vector<LoadedLaunch> more_;     // of heads in slices: dk and dq behind dv
+  std::optional<LoadedLaunch> dq_;      // where keys_ leaves it
+  std::vector<LoadedLaunch> more_;      // of heads in slices: dk and dq behind dv
   ZeroedBytes zeroed_;
 };
 

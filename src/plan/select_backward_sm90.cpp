@@ -26,9 +26,7 @@ constexpr int kWideDim = 192;
 // Plans take what a card has run; what none has is there for configurations that name it.
 constexpr bool kBackwardVariantsHaveRunOnGpu = false;
 
-bool weighs_apart(const Problem& p) {
-  return p.softcap != 0 || p.alibi || p.bias || p.dropout > 0;
-}
+bool weighs_apart(const Problem& p) { return p.softcap != 0 || p.alibi || p.bias || p.dropout > 0; }
 bool is_wide(const Problem& p) { return p.d > kMaxDim || p.dv > kMaxDim || weighs_apart(p); }
 
 BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
@@ -235,11 +233,13 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
     take_pairs_last(legal);
   }
   if (legal.empty()) return legal;
-  BackwardConfig best = legal.front();
-  if (best.dq == DqAccumulation::atomic && best.cluster == 2) {
-    if (helped) best.dq = DqAccumulation::atomic_fused;
-    best.persistent = helped || persistent;
-  }
+  Preferred preferred(legal.front(), problem, limits);
+  preferred.change([&](BackwardConfig& c) {
+    if (c.dq != DqAccumulation::atomic || c.cluster == 1) return;
+    if (helped) c.dq = DqAccumulation::atomic_fused;
+    c.persistent = helped || persistent;
+  });
+  BackwardConfig best = preferred.config();
   best.gqa_inner_loop = takes_gqa_inner_loop(best) && later_keys_walk_less(problem);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;

@@ -443,14 +443,29 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
   });
 }
 
+// What becomes of scores and of their weights. A step's biases are in registers at once.
+Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
+  const int widest = std::max(c.head_dim, c.value_dim);
+  const bool pair_adds = c.cluster > 1 && c.dq == DqAccumulation::atomic && !c.persistent;
+  return all({
+      require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
+      validate_logits(c, p),
+      validate_dropout_said(c.dropout, p),
+      require(!c.bias || widest <= kNarrowDim, "cuda_sm90's backward adds biases for d and dv up ",
+              "to ", kNarrowDim, ", not d=", p.d, ", dv=", p.dv),
+      require(
+          !c.dropout || widest <= kWideDim || (pair_adds && !c.ranges && !c.softcap && !c.alibi),
+          "dropout=true of cuda_sm90's backward with head_dim or value_dim above ", kWideDim,
+          " has registers for cluster=2, dq=atomic and persistent=false, without softcap, "
+          "alibi, chunked and prefix masks"),
+  });
+}
+
 // Grids that stay or round dq themselves count work tiles ahead, which no list of lengths does.
 Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({
       validate_varlen(c.varlen, p),
-      require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
-      validate_logits(c, p),
-      validate_dropout_said(c.dropout, p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
               kWideDim),
@@ -499,7 +514,7 @@ Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& l
   if (c.sliced()) return validate_slices(c, p, limits);
   return all({validate_problem(c, p, limits), validate_head_dims(c, p), validate_dims(c, p),
               validate_shape(c), validate_lists(c, p), validate_dq(c, p), validate_pairs(c),
-              validate_walk(c, p), validate_sequences(c, p),
+              validate_walk(c, p), validate_weights(c, p), validate_sequences(c, p),
               validate_smem(c.smem_bytes(), limits)});
 }
 

@@ -173,7 +173,9 @@ struct BackwardConfig {
   // Of cuda_sm90: do registers last for columns of k and v as left operands, without a spill?
   constexpr bool holds_keys() const {
     const int widest = head_dim > value_dim ? head_dim : value_dim;
-    if (sm90_is_wide()) return cluster == 2 && (widest <= 192 || !persistent);
+    if (sm90_is_wide()) {
+      return cluster == 2 && (widest <= 192 || !(persistent || bias || dropout));
+    }
     return widest <= (cluster == 2 ? 96 : 64);
   }
   // So many of each. Of wide pairs those who have dv hold k, those who have dk v.
@@ -185,7 +187,8 @@ struct BackwardConfig {
   }
   // sums: columns of the sums in the same registers; most_beside_256: where these are the most.
   constexpr int sm90_held(int columns, int sums, int most_beside_256) const {
-    const int most = !sm90_is_wide() ? 64 : (sums <= 192 ? 128 : most_beside_256);
+    const int of_wide = bias || dropout ? (sums <= 128 ? 128 : 0) : 128;
+    const int most = !sm90_is_wide() ? 64 : (sums <= 192 ? of_wide : most_beside_256);
     return holds_keys() ? (columns < most ? columns : most) : 0;
   }
 

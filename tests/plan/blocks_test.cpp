@@ -182,11 +182,11 @@ TEST(HopperBlocks, OtherBackwardsTakeThePortableKernelAndSayWhy) {
   says("d64 blocks(64x128)", "block_q=128 does not divide");
   says("d128 blocks(64x64)", "block_k=128 does not divide");
   says("d192 blocks(128x128)", "take d and dv up to 128");
-  says("d128 softcap(3) blocks(128x128)", "without softcap and alibi");
+  says("d128 softcap(3) blocks(128x128)", "without softcap, alibi, bias and dropout");
   says("d128 deterministic blocks(128x128)", "other bits in every run");
   says("d64 dv128 blocks(128x128)", "value_dim up to head_dim");
   says("d128 chunk(64) blocks(128x128)", "beside windows");
-  says("d128 dropout(0.1,3) blocks(128x128)", "no dropout");
+  says("d128 dropout(0.1,3) blocks(128x128)", "without softcap, alibi, bias and dropout");
   const Problem p = parse_problem("bwd bf16 hq8 hk2 s4096 d64 blocks(128x128)");
   const auto refused = [&](const char* text) {
     return validate_config(parse_config(text, hopper_backward(p)), p, kHopper90).reason;

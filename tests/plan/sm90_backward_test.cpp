@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/launch.h"
 #include "plan/hopper_plan.h"
 #include "plan/select.h"
+#include "plan/select_backward.h"
 #include "plan/validate.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
@@ -73,6 +75,83 @@ TEST(Sm90BackwardLegality, HoppersBackwardIsTheDefaultAndTextNamesOthers) {
   EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90,dq=atomic}").dq, DqAccumulation::atomic);
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm80,dq=atomic}"), InvalidArgument);
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
+}
+
+// What no card has run yet stands behind the portable kernels, and is taken where it is named.
+TEST(Sm90BackwardLegality, DropoutBiasesAndNarrowLogitsAreTakenWhereHopperIsNamed) {
+  for (const char* line :
+       {"bwd bf16 causal b4 h16 s4096 d64 dropout(0.1,3)", "bwd fp16 h8 s300 d128 bias(1,h)",
+        "bwd bf16 h4 s640 d256 dropout(0.1,3)", "bwd bf16 h4 s640 d64 softcap(3) alibi",
+        "bwd bf16 causal h4 d96 lens(640,30) bias(b,1) dropout(0.1,3)",
+        "bwd bf16 causal h4 s640 d128 chunk(64) alibi bias(1,h) dropout(0.1,3)",
+        "bwd bf16 h4 s640 d64 deterministic bias(1,h)"}) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80) << line;
+    EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("target=cuda_sm90 names it"),
+              std::string::npos);
+    const BackwardConfig named = hopper_backward(p);
+    EXPECT_EQ(named.target, Target::cuda_sm90) << line;
+    EXPECT_TRUE(named.sm90_is_wide() && validate_config(named, p, kHopper90)) << line;
+    EXPECT_EQ(named.dropout, p.dropout > 0);
+    EXPECT_EQ(named.bias, p.bias.has_value());
+    EXPECT_LE(named.smem_bytes(), kHopper90.smem_bytes);
+    EXPECT_EQ(parse_config(to_text(named), BackwardConfig{}), named);
+    for (const BackwardConfig& c : sm90_backward_candidates(p, kHopper90)) {
+      EXPECT_TRUE(validate_config(c, p, kHopper90)) << to_text(c);
+    }
+  }
+}
+
+TEST(Sm90BackwardLegality, WhatDropoutAndBiasesHaveNoRegistersForIsRefused) {
+  const auto reason = [](const char* line, const char* changes) {
+    const Problem p = parse_problem(line);
+    BackwardConfig changed = parse_config(changes, hopper_backward(p));
+    return validate_config(changed, p, kHopper90).reason;
+  };
+  const auto says = [&](const char* line, const char* changes, const char* part) {
+    EXPECT_NE(reason(line, changes).find(part), std::string::npos) << reason(line, changes);
+  };
+  const char* const dropping = "bwd bf16 h4 s640 d128 dropout(0.1,3)";
+  EXPECT_EQ(reason(dropping, ""), "");
+  says("bwd bf16 h4 s640 d192 dropout(0.1,3)", "dropout=false", "dropout takes dropout=true");
+  says("bwd bf16 h4 s640 d128", "dropout=true", "block_k=128");
+  says(dropping, "block_k=128", "block_k=128");
+  says("bwd bf16 h4 s640 d128 alibi bias(1,h)", "bias=false", "not those of the problem");
+  says("bwd bf16 h4 s640 d64 dropout(0.1,3)", "cluster=2,dq=atomic_fused,persistent=true",
+       "d from 65 on");
+  const char* const widest = "bwd bf16 h4 s640 d256 dropout(0.1,3)";
+  says(widest, "persistent=true", "has registers for");
+  says(widest, "dq=serialized,persistent=false", "has registers for");
+  says(widest, "cluster=1,persistent=false", "has registers for");
+  const auto portable = [](const char* line, const char* part) {
+    const Problem p = parse_problem(line);
+    EXPECT_TRUE(sm90_backward_candidates(p, kHopper90).empty()) << line;
+    EXPECT_TRUE(validate_config(select_backward(p, kHopper90), p, kHopper90)) << line;
+    EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find(part), std::string::npos)
+        << sm90_backward_fits(p, kHopper90).reason;
+  };
+  portable("bwd bf16 h4 s640 d192 bias(1,h)", "biases for d and dv up to 128");
+  portable("bwd bf16 h4 s640 d256 dropout(0.1,3) deterministic", "has registers for");
+  portable("bwd bf16 h4 d256 lens(640) dropout(0.1,3)", "registers for");
+  portable("bwd bf16 h4 s640 d32 dropout(0.1,3)", "pad d=32");
+}
+
+// The portable kernel of a bias's gradient stands beside Hopper's own kernels.
+TEST(Sm90BackwardLegality, TheGradientOfABiasHasAPortableKernel) {
+  for (const char* rest : {"d64", "d96", "d128", "d128 softcap(3)", "d64 dropout(0.1,3)"}) {
+    const Problem p = parse_problem(std::string("bwd bf16 b2 h4 s640 bias(1,h) ") + rest);
+    const auto launches = backward_launches(p, hopper_backward(p));
+    ASSERT_EQ(launches.size(), 4u) << rest;
+    EXPECT_EQ(launches[1].name, "dbias");
+    const BackwardConfig planned = bias_gradient_config(p);
+    EXPECT_TRUE(validate_config(planned, p, kHopper90));
+    EXPECT_NE(
+        launches[1].entry.find("dfa::sm80_bias_gradient<dfa::" + to_text(planned).substr(0, 14)),
+        std::string::npos)
+        << launches[1].entry;
+    EXPECT_NE(launches[1].entry.find("Target::cuda_sm80"), std::string::npos);
+    EXPECT_EQ(launches[2].name, "dk dv");
+  }
 }
 
 // Texts of results and profiles name the same kernels by what their fields were called.

@@ -41,7 +41,8 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   static constexpr int kFragments = (kByRows ? kKeyColumns : kQueries) / 8;
   static constexpr int kSlots = kConfig.head_dim / 16;
   static constexpr int kTileFloats = kConfig.block_q * kConfig.head_dim;
-  static_assert((kPlaces >= kGroups || kConfig.sm90_is_wide()) && (kParts == 1 || kQueries % kPanelColumns == 0));
+  static_assert((kPlaces >= kGroups || kConfig.sm90_is_wide()) &&
+                (kParts == 1 || kQueries % kPanelColumns == 0));
   using Share = float[kFragments][4];
   using Layout = TileLayout<kConfig.element, kConfig.head_dim>;  // of rounded rows
 

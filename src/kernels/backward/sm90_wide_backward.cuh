@@ -53,7 +53,7 @@ struct Sm90WideBackward {
   // Named barriers behind the rings'.
   static constexpr unsigned kPIsThere = 2 + 2 * kConfig.stages;
   static constexpr unsigned kDsIsThere = kPIsThere + 1;
-  static constexpr unsigned kDsIsOurs = kPIsThere + 2;  // among the warps that write it
+  static constexpr unsigned kDsIsOurs = kPIsThere + 2;       // among the warps that write it
   static constexpr unsigned kDrawsAreThere = kPIsThere + 3;  // of a work tile's first tile
   static_assert(kDrawsAreThere < 16);
 

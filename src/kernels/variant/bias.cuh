@@ -129,9 +129,9 @@ class FragmentBias {
   bool paired_ = false;
 };
 
-// The biases of 64 keys as rows by 64 queries as columns, of a thread in Hopper's backward: two rows
-// (i and i + 8 of its warp's 16) and two of every eight columns. They are asked for long before
-// they are used. Rows and keys behind the last are the last one's: their weights are 0.
+// The biases of 64 keys as rows by 64 queries as columns, of a thread in Hopper's backward: two
+// rows (i and i + 8 of its warp's 16) and two of every eight columns. They are asked for long
+// before they are used. Rows and keys behind the last are the last one's: their weights are 0.
 template <bool kBias>
 class TransposedBias {
  public:
@@ -156,7 +156,8 @@ class TransposedBias {
       for (int n = 0; n < kFragments; ++n) {
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
-          const long long row = bytes * (least(query + n * 8 + side, last_query) * bias.strides.row);
+          const long long row =
+              bytes * (least(query + n * 8 + side, last_query) * bias.strides.row);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             values_[n][2 * half + side] = word(keys[half] + row, bytes);

@@ -94,9 +94,10 @@ class DropoutMask {
     if constexpr (kDrops) each_transposed(args, p, key, query, set_sign);
   }
 
-  // Which of a thread's pairs are kept, 64 queries as columns, keys as rows of a warp: bit 4 n + i of
-  // element i of fragment n. Two warps whose keys are of the same draws make those of half of the
-  // queries each (`second`: of the later half), for both: `own`, and what the other one is told.
+  // Which of a thread's pairs are kept, 64 queries as columns, keys as rows of a warp: bit 4 n + i
+  // of element i of fragment n. Two warps whose keys are of the same draws make those of half of
+  // the queries each (`second`: of the later half), for both: `own`, and what the other one is
+  // told.
   DFA_DEVICE void draw_for_two(const KernelArgs& args, int key, int query, bool second,
                                unsigned& own, unsigned& others) const {
     constexpr int kFragments = 4;  // half of them
