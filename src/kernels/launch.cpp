@@ -342,6 +342,12 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
   return launches;
 }
 
+bool adds_bias_gradient(const Problem& p, const BackwardConfig& c) {
+  if (!is_sm90(c) || !p.bias || c.softcap) return false;
+  const BiasSizes sizes = bias_sizes(p);
+  return !p.deterministic || (sizes.b == p.b && sizes.hq == p.hq);
+}
+
 int dq_semaphore_count(const Problem& p, const BackwardConfig& c) {
   if (!is_sm90(c)) return 0;
   return static_cast<int>(dq_semaphores_of(p, c).bytes / sizeof(unsigned));

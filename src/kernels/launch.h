@@ -43,6 +43,11 @@ struct KernelLaunch {
 std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
 std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
 
+// Does Hopper's kernel of dk add up the gradient of a bias, which is zeroed before, in the place of
+// the portable kernel of its own? Its bits change from run to run where several heads or batches
+// add to the same.
+bool adds_bias_gradient(const Problem& problem, const BackwardConfig& config);
+
 // Dq semaphores that the kernel of delta zeroes before a backward of cuda_sm90 in 16 bits; of
 // others a launch names them as `zeroed`.
 int dq_semaphore_count(const Problem& problem, const BackwardConfig& config);

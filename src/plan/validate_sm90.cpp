@@ -458,6 +458,10 @@ Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
           "dropout=true of cuda_sm90's backward with head_dim or value_dim above ", kWideDim,
           " has registers for cluster=2, dq=atomic and persistent=false, without softcap, "
           "alibi, chunked and prefix masks"),
+      require(!c.dropout || !c.varlen || c.cluster == 1 || widest <= kNarrowDim,
+              "dropout=true of packed sequences and cluster=2 has registers for head_dim and "
+              "value_dim up to ",
+              kNarrowDim, " in cuda_sm90's backward"),
   });
 }
 

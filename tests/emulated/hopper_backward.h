@@ -83,7 +83,7 @@ void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
   const cuda::HopperBackwardArgs all(t.p, kConfig, sms);
-  const Sm90BackwardArgs args = all.with(pointers);
+  Sm90BackwardArgs args = all.with(pointers);
   if constexpr (kConfig.varlen) {
     launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
     launches.erase(launches.begin());
@@ -91,7 +91,14 @@ void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   launch(launches[0].grid, launches[0].threads,
          [&] { delta<kConfig.element, kConfig.varlen>(args.args); });
   run_sinks<kConfig>(launches, args.args);
-  run_biases<kConfig>(launches, t.p, all.bias_gradient(args.args));
+  KernelArgs of_biases = all.bias_gradient(args.args);
+  if (adds_bias_gradient(t.p, kConfig)) {
+    std::ranges::fill(t.d_bias, 0.f);
+    of_biases.logits.bias.gradients = nullptr;
+  } else {
+    args.args.logits.bias.gradients = nullptr;
+  }
+  run_biases<kConfig>(launches, t.p, of_biases);
   if (kConfig.persistent) {
     launches[1].grid = persistent_grid(t.p, kConfig, select_persistent_clusters(t.p, kConfig, sms));
   }

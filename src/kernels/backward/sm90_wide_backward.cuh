@@ -29,9 +29,11 @@
 // `persistent` pairs stay: the next keys come when the gradients of the last, which leave through
 // the places of k and v, have been read there, and the next first queries before. Fused, a share
 // of earlier heads' sums of dq is rounded meanwhile.
-// Softcap and ALiBi, of every d, are made where p is: of capped scores the other is told p times
-// the derivative of tanh. Limits: d and dv up to 256, d from 65 on; strides in multiples of 16
-// bytes.
+// Softcap, ALiBi and biases, of every d, are made where p is: of capped scores the other is told p
+// times the derivative of tanh. Weights that a dropout takes are told with a negative sign, by
+// draws that are made a step ahead, half of them by each of two warps. ds may be added to the
+// gradient of a bias. Limits: d and dv up to 256; of plain scores d from 65 on; strides in
+// multiples of 16 bytes.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -544,6 +546,33 @@ struct Sm90WideBackward {
     }
   }
 
+  // ds to the gradient of the bias, which is 0 before, where it is wanted here: what a softcap
+  // leaves of ds is not its gradient.
+  static constexpr bool kAddsBiases = kConfig.bias && !kConfig.softcap;
+  static DFA_DEVICE void add_bias_gradient(const Step& at, const Scores& ds) {
+    const BiasArgs& bias = at.args.logits.bias;
+    if (bias.gradients == nullptr) return;
+    const auto seq = Keys::again(at.shared, at.work).seq;
+    const int lane = static_cast<int>(Keys::lane());
+    const int query = at.walk.tile * kConfig.block_q + lane % 4 * 2;
+    const int key = at.work.key + Keys::warp_row() + lane / 4;
+    const int queries = TileMask::clamp(seq.sq(at.args), at.args.sq);
+    const int keys = TileMask::clamp(seq.sk(at.args), at.args.sk);
+    const KernelStrides& step = bias.gradient_strides;
+    float* const to =
+        bias.gradients + seq.batch * step.batch + at.walk.head * step.head + query * step.row + key;
+#pragma unroll
+    for (int n = 0; n < Keys::kQueries; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = n * 8 + i % 2, column = i / 2 * 8;
+        if (query + row < queries && key + column < keys) {
+          ptx::add(to + row * step.row + column, ds[n][i]);
+        }
+      }
+    }
+  }
+
   static DFA_DEVICE void queue_dp(Step& at, OfDk& of) {
     at.shared.d_o.wait_full();
     Keys::template queue_scores<kConfig.value_dim>(of.dp, of.v, at.shared.base + Keys::kVAt,
@@ -565,6 +594,7 @@ struct Sm90WideBackward {
     at.shared.d_o.next();
     at.shared.q.wait_full();
     Keys::template queue_gradient<true>(of.dk, ds, at.shared.q.tile());
+    if constexpr (kAddsBiases) add_bias_gradient(at, of.dp);
     if constexpr (kMore) queue_dp(at, of);
     add_late<0>(at, at.walk.before().before(), of.made);
 

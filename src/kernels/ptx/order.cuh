@@ -58,6 +58,11 @@ DFA_DEVICE void griddepcontrol_wait() {
 #endif
 }
 
+// A sum in global memory, without waiting for it.
+DFA_DEVICE void add(float* to, float x) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+
 // Four sums in global memory, 16-byte aligned, without waiting for them: one instruction from sm_90
 // on, four before.
 DFA_DEVICE void add_4(float* to, const float (&x)[4]) {
@@ -66,9 +71,7 @@ DFA_DEVICE void add_4(float* to, const float (&x)[4]) {
                "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");
 #else
-  for (int i = 0; i < 4; ++i) {
-    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to + i), "f"(x[i]) : "memory");
-  }
+  for (int i = 0; i < 4; ++i) add(to + i, x[i]);
 #endif
 }
 
