@@ -26,8 +26,14 @@ constexpr int kWideDim = 192;
 // Plans take what a card has run; what none has is there for configurations that name it.
 constexpr bool kBackwardVariantsHaveRunOnGpu = false;
 
-bool weighs_apart(const Problem& p) { return p.softcap != 0 || p.alibi || p.bias || p.dropout > 0; }
-bool is_wide(const Problem& p) { return p.d > kMaxDim || p.dv > kMaxDim || weighs_apart(p); }
+bool changes_weights(const Problem& p) {
+  return p.softcap != 0 || p.alibi || p.bias || p.dropout > 0;
+}
+bool is_wide(const Problem& p) {
+  const std::int64_t widest = std::max(p.d, p.dv);
+  if (widest > kMaxDim || p.softcap != 0 || p.alibi || p.bias) return true;
+  return p.dropout > 0 && widest > kGroupRows;
+}
 
 BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
   const int head_dim = sm90_head_dim(p.d);
@@ -277,7 +283,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 }
 
 bool takes_sm90_backward_unnamed(const Problem& p) {
-  const bool weighs_narrow = weighs_apart(p) && sm90_head_dim(p.d) <= kGroupRows;
+  const bool weighs_narrow = changes_weights(p) && sm90_head_dim(p.d) <= kGroupRows;
   return kBackwardVariantsHaveRunOnGpu || !(p.bias || p.dropout > 0 || weighs_narrow);
 }
 

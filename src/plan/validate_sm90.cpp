@@ -346,17 +346,22 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits&
   });
 }
 
-// A warpgroup that has both gradients of its keys has no registers left for it.
-bool weighs_apart(const BackwardConfig& c) { return c.softcap || c.alibi || c.bias || c.dropout; }
+bool changes_weights(const BackwardConfig& c) {
+  return c.softcap || c.alibi || c.bias || c.dropout;
+}
+// A warpgroup that has both gradients of its keys has no registers left to make logits. It has for
+// a dropout up to 64 columns, which the tile of keys says.
 bool is_wide(const BackwardConfig& c) {
-  return std::max(c.head_dim, c.value_dim) > kNarrowDim || weighs_apart(c);
+  const int widest = std::max(c.head_dim, c.value_dim);
+  if (widest > kNarrowDim || c.softcap || c.alibi || c.bias) return true;
+  return c.dropout && (widest > kGroupRows || c.block_k == kGroupRows);
 }
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
 // a wide one at least as many as two warpgroups share.
 Verdict validate_dims(const BackwardConfig& c, const Problem& p) {
   return all({
-      require(!is_wide(c) || weighs_apart(c) || c.head_dim > kGroupRows,
+      require(!is_wide(c) || changes_weights(c) || c.head_dim > kGroupRows,
               "cuda_sm90's backward of dv=", p.dv, " has d from 65 on, not ", p.d),
       require(c.head_dim == gpu_head_dim(p.d), "cuda_sm90's backward would pad d=", p.d, " to ",
               c.head_dim),
@@ -403,7 +408,7 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   if (!c.blocks) return Verdict::yes();
   return all({
       require(!c.ranges, kListsAndRanges),
-      require(!is_wide(c), "lists of blocks take d and dv up to ", kNarrowDim,
+      require(!is_wide(c) && !c.dropout, "lists of blocks take d and dv up to ", kNarrowDim,
               " in cuda_sm90's backward, without softcap, alibi, bias and dropout"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
       validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
@@ -462,6 +467,9 @@ Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
               "dropout=true of packed sequences and cluster=2 has registers for head_dim and "
               "value_dim up to ",
               kNarrowDim, " in cuda_sm90's backward"),
+      require(!c.dropout || !c.varlen || c.cluster == 1 || is_wide(c) || !c.dq_serialized(),
+              "dropout=true of packed sequences, block_k=", c.block_k,
+              " and cluster=2 has registers for dq=atomic in cuda_sm90's backward"),
   });
 }
 

@@ -159,12 +159,13 @@ struct BackwardConfig {
     const int tile = 2 * block_k * round_up(block_q, 64);  // of ds
     const int others_k = cluster > 1 ? 2 * block_k * others_columns() : 0;
     if (sm90_is_wide()) return (cluster > 1 ? 6 : 3) * tile + sm90_draw_bytes() + others_k;
-    return (cluster > 1 ? 3 : 2) * tile + others_k;
+    return (cluster > 1 ? 3 : 2) * tile + sm90_draw_bytes() + others_k;
   }
 
-  // Of wide kernels: what warps tell each other of a dropout's draws, of two tiles.
+  // What warps tell each other of a dropout's draws: of wide kernels those of two tiles, else of a
+  // tile's halves.
   constexpr int sm90_draw_bytes() const {
-    return sm90_is_wide() && dropout ? 2 * 4 * kGroupThreads : 0;
+    return dropout ? (sm90_is_wide() ? 2 : 4) * 4 * kGroupThreads : 0;
   }
 
   // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.
@@ -176,7 +177,7 @@ struct BackwardConfig {
     if (sm90_is_wide()) {
       return cluster == 2 && (widest <= 192 || !(persistent || bias || dropout));
     }
-    return widest <= (cluster == 2 ? 96 : 64);
+    return !dropout && widest <= (cluster == 2 ? 96 : 64);
   }
   // So many of each. Of wide pairs those who have dv hold k, those who have dk v.
   constexpr int sm90_held_k() const {

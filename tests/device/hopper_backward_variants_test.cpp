@@ -60,6 +60,13 @@ TEST_F(HopperBackwardVariants, EveryWayToSumDqMeetsTheRule) {
       }
     }
   }
+  for (const char* more :
+       {",block_k=64,block_q=64,cluster=2,dq=atomic,persistent=false,masked=false",
+        ",block_k=128,block_q=128,cluster=2,dq=atomic,persistent=true,masked=true",
+        ",block_k=128,block_q=128,cluster=1,dq=serialized_fused,persistent=false,masked=false"}) {
+    EXPECT_TRUE(
+        checked("bwd bf16 causal b2 hq8 hk2 sq500 sk700 d64 dropout(0.3,7)", 3, on_hopper(more)));
+  }
   for (const std::string& variant : kVariants) {
     EXPECT_TRUE(checked("bwd bf16 b2 hq8 hk2 sq500 sk700 d128" + variant, 3,
                         on_hopper(",cluster=2,dq=atomic_fused,persistent=true")));

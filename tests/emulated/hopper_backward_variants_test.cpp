@@ -2,6 +2,8 @@
 // fp64.
 #include "emulated/hopper_backward.h"
 // and then:
+#include "kernels/backward/sm90_backward.cuh"
+#include "kernels/backward/sm90_pair_backward.cuh"
 #include "kernels/backward/sm90_wide_backward.cuh"
 
 namespace dfa {
@@ -43,9 +45,16 @@ template <BackwardConfig kConfig>
 void expect_right(Tensors asked_for, const std::string& line) {
   const bool whole = asked_for.p.bias && asked_for.p.bias->of_query && asked_for.p.bias->of_key;
   if (!whole) asked_for.d_bias.clear();  // a GPU has no such gradient
-  expect_gradients<kConfig>(
-      with_forward(std::move(asked_for)), line, {kLateCopies, kLate, kCrossed},
-      [](const Sm90BackwardArgs& args) { sm90_wide_backward<kConfig>(args); });
+  expect_gradients<kConfig>(with_forward(std::move(asked_for)), line,
+                            {kLateCopies, kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
+                              if constexpr (kConfig.sm90_is_wide()) {
+                                sm90_wide_backward<kConfig>(args);
+                              } else if constexpr (kConfig.cluster > 1) {
+                                sm90_pair_backward<kConfig>(args);
+                              } else {
+                                sm90_backward<kConfig>(args);
+                              }
+                            });
 }
 template <BackwardConfig kConfig>
 void expect_right(const std::string& line) {
@@ -79,6 +88,29 @@ void expect_right_at_edges() {
     expect_right<kConfig>(bwd + rest + said<kConfig>());
   }
 }
+
+// Whose warpgroups have both gradients of their keys.
+constexpr BackwardConfig narrow(int cluster = 1, DqAccumulation dq = serialized,
+                                bool persistent = false, bool masked = false) {
+  BackwardConfig with = config(kBf16, 64, kDropout, cluster, dq, persistent);
+  with.block_q = with.block_k = 128;
+  with.masked = masked;
+  return with;
+}
+
+TEST(EmulatedHopperBackwardVariants, DropoutOfNarrowHeads) {
+  expect_right_everywhere<narrow()>();
+  expect_right_everywhere<narrow(2, atomic, true, true)>();
+}
+
+#ifdef DFA_EVERY_CASE
+TEST(EmulatedHopperBackwardVariants, DropoutOfNarrowHeadsInOtherGrids) {
+  expect_right_everywhere<narrow(2, serialized)>();
+  expect_right_everywhere<narrow(2, serialized, true)>();
+  expect_right_everywhere<narrow(1, serialized_fused)>();
+  expect_right_everywhere<narrow(2, atomic, false, true)>();
+}
+#endif
 
 TEST(EmulatedHopperBackwardVariants, Dropout) {
   expect_right_everywhere<config(kBf16, 64, kDropout)>();
@@ -153,6 +185,8 @@ TEST(EmulatedHopperBackwardVariants, PackedSequences) {
   const std::string lens = "hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)";
   constexpr auto kPair = packed(config(kBf16, 64, kAll, 2, atomic));
   expect_right<kPair>("bwd bf16 causal " + lens + said<kPair>("bias(b,h)"));
+  constexpr auto kNarrow = packed(narrow(2, atomic, false, true));
+  expect_right<kNarrow>("bwd bf16 causal " + lens + said<kNarrow>());
   constexpr auto kBlock = packed(config(kBf16, 128, kAll));
   expect_right<kBlock>("bwd bf16 " + lens + said<kBlock>());
 }
@@ -166,6 +200,8 @@ TEST(EmulatedHopperBackwardVariants, ChunksAndPrefixes) {
   constexpr auto kConfig = ranges(config(kBf16, 64, kDropout | kBias, 2, atomic));
   expect_right<kConfig>("bwd bf16 causal b1 hq2 hk1 s200 chunk(48)" + said<kConfig>());
   expect_right<kConfig>("bwd bf16 causal b1 h1 s150 prefix(70)" + said<kConfig>());
+  constexpr auto kNarrow = ranges(narrow(1, atomic));
+  expect_right<kNarrow>("bwd bf16 causal b1 hq2 hk1 s200 chunk(48)" + said<kNarrow>());
 }
 
 // By what the device has, a seed and an offset.

@@ -186,6 +186,7 @@ TEST(HopperBlocks, OtherBackwardsTakeThePortableKernelAndSayWhy) {
   says("d128 deterministic blocks(128x128)", "other bits in every run");
   says("d64 dv128 blocks(128x128)", "value_dim up to head_dim");
   says("d128 chunk(64) blocks(128x128)", "beside windows");
+  says("d64 dropout(0.1,3) blocks(128x128)", "without softcap, alibi, bias and dropout");
   says("d128 dropout(0.1,3) blocks(128x128)", "without softcap, alibi, bias and dropout");
   const Problem p = parse_problem("bwd bf16 hq8 hk2 s4096 d64 blocks(128x128)");
   const auto refused = [&](const char* text) {

@@ -54,9 +54,11 @@ struct Sm90Backward {
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
     const int query = walk.tile * kBlockQ, key = work.key + group * kGroupRows;
-    HalfStep::template run<0>(args, work.seq, query, key, shared, ds, group, sums, p, ds_rounded);
+    HalfStep::template run<0>(args, work.seq, walk.head, query, key, shared, ds, group, sums, p,
+                              ds_rounded);
     if constexpr (kHalves == 2) {
-      HalfStep::template run<1>(args, work.seq, query, key, shared, ds, group, sums, p, ds_rounded);
+      HalfStep::template run<1>(args, work.seq, walk.head, query, key, shared, ds, group, sums, p,
+                                ds_rounded);
     }
     ptx::sync_warps(1, Keys::kThreads);  // all of ds is there
 

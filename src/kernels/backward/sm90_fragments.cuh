@@ -5,6 +5,7 @@
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
 #include "kernels/variant/bias.cuh"
+#include "kernels/variant/dropout.cuh"
 #include "kernels/variant/exponent_logits.cuh"
 #include "spec/backward_config.h"
 
@@ -182,14 +183,37 @@ struct Sm90Fragments {
     }
   }
 
+  using Factor = DropoutFactor<kConfig.dropout>;
+
+  // Of weights that a dropout takes, which become negative: what goes out rounded is 0. kept: as
+  // above.
+  static DFA_DEVICE void mark_dropped(Scores& p, unsigned kept) {
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[n][i] = (kept >> (4 * n + i) & 1) != 0 ? p[n][i] : -p[n][i];
+    }
+  }
+  static DFA_DEVICE void round_kept(Operand& rounded, const Scores& p) {
+    const auto kept = [&](int n, int i) { return Factor::is_marked(p[n][i]) ? 0.f : p[n][i]; };
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+      rounded[n / 2][n % 2 * 2] = ptx::pack<kElement>(kept(n, 0), kept(n, 1));
+      rounded[n / 2][n % 2 * 2 + 1] = ptx::pack<kElement>(kept(n, 2), kept(n, 3));
+    }
+  }
+
   // delta_of(n): the pair of fragment n.
   template <typename DeltaOf>
-  static DFA_DEVICE void differentiate(Scores& dp, const Scores& p, const DeltaOf& delta_of) {
+  static DFA_DEVICE void differentiate(Scores& dp, const Scores& p, const DeltaOf& delta_of,
+                                       const Factor& factor) {
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
       const float2 delta = delta_of(n);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) dp[n][i] = p[n][i] * (dp[n][i] - (i % 2 ? delta.y : delta.x));
+      for (int i = 0; i < 4; ++i) {
+        dp[n][i] = factor.score_gradient(p[n][i], dp[n][i], i % 2 ? delta.y : delta.x);
+      }
     }
   }
 };

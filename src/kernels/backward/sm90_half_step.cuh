@@ -81,32 +81,60 @@ struct Sm90HalfStep {
   static constexpr int kParts = kHalves == 1 ? 2 : 1;
   template <int kAt, int kPart>
   static DFA_DEVICE void make_p(const KernelArgs& args, Sums& sums, Operand& p, unsigned d_o,
-                                unsigned delta) {
+                                unsigned delta, unsigned kept) {
     constexpr int kFrom = kPart * Keys::kSteps / kParts, kTo = kFrom + Keys::kSteps / kParts;
     Keys::template exp2<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
     if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
-    Keys::template round<kFrom, kTo>(p, sums.p[kAt]);
+    if constexpr (kConfig.dropout) {
+      Keys::mark_dropped(sums.p[kAt], kept);
+      Keys::round_kept(p, sums.p[kAt]);
+    } else {
+      Keys::template round<kFrom, kTo>(p, sums.p[kAt]);
+    }
     Keys::template queue_gradient<kAt == 0 && kPart == 0, kFrom, kTo>(sums.dv, p, d_o);
   }
 
   // Waits for dp; kBehind groups of products behind it stay under way. `early`: delta, where read.
   template <int kBehind>
-  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, const Pairs& early) {
+  static DFA_DEVICE void make_ds(const KernelArgs& args, Scores& dp, const Scores& p,
+                                 unsigned delta, const Pairs& early) {
     ptx::wait_products<kBehind>();
     ptx::pin(dp);
+    const auto factor = Keys::Factor::of(args);
     if constexpr (kDeltaEarly) {
-      Keys::differentiate(dp, p, [&](int n) { return early[n]; });
+      Keys::differentiate(
+          dp, p, [&](int n) { return early[n]; }, factor);
     } else {
       const unsigned from = delta + Keys::thread() % 4 * 8;
-      Keys::differentiate(dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); });
+      Keys::differentiate(
+          dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); }, factor);
     }
+  }
+
+  // Which weights a dropout keeps, of half kAt, while products run. Of each two warps either draws
+  // for half of the queries, for both; a half has a place of its own for what they tell each other,
+  // so that one meeting is enough.
+  static_assert(!kConfig.dropout || kHalves == 2);
+  static constexpr unsigned kDrawing = 8;  // named barriers from here on
+  template <int kAt>
+  static DFA_DEVICE unsigned draw(const KernelArgs& args, const Seqlen& seq, int head, int query,
+                                  int key, unsigned base, int group) {
+    if constexpr (!kConfig.dropout) return 0;
+    const unsigned thread = Keys::thread() % kGroupThreads;
+    const unsigned places = base + Keys::kDrawsAt + (kAt * 2 + group) * kGroupThreads * 4;
+    const DropoutOf<kConfig> dropout(args, seq.batch, head);
+    unsigned own, others;
+    dropout.draw_for_two(args, key + Keys::warp_row(), query, thread / 32 % 2 != 0, own, others);
+    ptx::store_shared(places + (thread ^ 32) * 4, others);
+    ptx::sync_warps(kDrawing + group * 2 + thread / 64, 64);
+    return own | ptx::load_shared(places + thread * 4);
   }
 
   // Half kAt of the tile `at`, whose first query and whose group's first key are given; ds goes to
   // the buffer `ds`.
   template <int kAt, typename Tile>
-  static DFA_DEVICE void run(const KernelArgs& args, const Seqlen& seq, int query, int key,
-                             const Tile& at, unsigned ds, int group, Sums& sums,
+  static DFA_DEVICE void run(const KernelArgs& args, const Seqlen& seq, int head, int query,
+                             int key, const Tile& at, unsigned ds, int group, Sums& sums,
                              Operand (&p)[kHalves], Operand (&ds_rounded)[kHalves]) {
     constexpr bool kNext = kAt + 1 < kHalves;
     const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
@@ -117,10 +145,11 @@ struct Sm90HalfStep {
     hide(sums.p[kAt], sums, args, at, seq, query + kAt * kHalf, key);
     if constexpr (kConfig.blocks) at.hide_unlisted(sums.p[kAt], args, kAt * kHalf, key);
     const unsigned delta = at.delta() + kAt * kHalf * 4;
-    make_p<kAt, 0>(args, sums, p[kAt], d_o, delta);
-    if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta);
+    const unsigned kept = draw<kAt>(args, seq, head, query + kAt * kHalf, key, at.base, group);
+    make_p<kAt, 0>(args, sums, p[kAt], d_o, delta, kept);
+    if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta, kept);
 
-    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], delta, sums.lse);
+    make_ds<kNext ? 2 : 1>(args, dp, sums.p[kAt], delta, sums.lse);
     Keys::round(ds_rounded[kAt], dp);
     if constexpr (kTellsDs) at.wait_ds_empty(kAt);
     store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),

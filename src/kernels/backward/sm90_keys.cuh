@@ -28,6 +28,7 @@ namespace dfa {
 template <BackwardConfig kConfig>
 struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Warpgroup = Sm90Warpgroup<kConfig>;
+  using typename Warpgroup::Factor;
   using typename Warpgroup::WorkTile;
   using Warpgroup::kBlockK;
   using Warpgroup::kBlockQ;
@@ -64,7 +65,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kOthersKBytes = tile_bytes(kBlockK, kConfig.others_columns());
   static constexpr int kOthersKAt =  // of pairs
       kDsAt + kConfig.sm90_exchange_bytes() - kOthersKBytes;
-  static constexpr int kDrawsAt =  // of wide ones with dropout
+  static constexpr int kDrawsAt =  // with dropout
       kOthersKAt + (kPaired ? 0 : kOthersKBytes) - kConfig.sm90_draw_bytes();
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
@@ -588,7 +589,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const Shared& shared, int group,
                                          const WorkTile& work, const float (&dk)[kDims][4],
                                          const float (&dv)[kValues][4]) {
-    store_gradient(a.args, a.dv, shared.base + kVAt, group, work, dv, 1);
+    store_gradient(a.args, a.dv, shared.base + kVAt, group, work, dv, Factor::of(a.args).factor);
     store_gradient(a.args, a.dk, shared.base, group, work, dk, a.args.scale);
     ptx::wait_stores_read();
   }

@@ -201,9 +201,11 @@ struct Sm90PairBackward {
     const int query = walk.tile * kBlockQ;
     const int key = Keys::key_of(pair.key, at.rank, at.group);
     const unsigned ds = at.ds_of_step();
-    HalfStep::template run<0>(args, pair.seq, query, key, at, ds, at.group, sums, p, ds_rounded);
+    HalfStep::template run<0>(args, pair.seq, walk.head, query, key, at, ds, at.group, sums, p,
+                              ds_rounded);
     if constexpr (kHalves == 2) {
-      HalfStep::template run<1>(args, pair.seq, query, key, at, ds, at.group, sums, p, ds_rounded);
+      HalfStep::template run<1>(args, pair.seq, walk.head, query, key, at, ds, at.group, sums, p,
+                                ds_rounded);
     }
     if constexpr (Keys::kPersistent && !HalfStep::kHeldWhole && !kMore && !kConfig.masked) {
       at.give_back(at.v_empty());
@@ -260,7 +262,8 @@ struct Sm90PairBackward {
                                          const Step& at, const Sums& sums) {
     at.wait_places_empty();
     wait_stored();  // of the work before, where this one had no tile
-    Keys::template store_gradient<kSentDs>(a.args, a.dv, at.ds(), at.group, work, sums.dv, 1);
+    Keys::template store_gradient<kSentDs>(a.args, a.dv, at.ds(), at.group, work, sums.dv,
+                                           Keys::Factor::of(a.args).factor);
     if constexpr (kHalves == 1) wait_stored();
     Keys::template store_gradient<kSentDs>(a.args, a.dk, at.ds() + kDkAt, at.group, work, sums.dk,
                                            a.args.scale);
@@ -270,7 +273,8 @@ struct Sm90PairBackward {
                                       const Step& at, const Parts& parts) {
     at.wait_places_empty();
     wait_stored();
-    parts.template join<kSentDs, 0, Keys::kValues>(a.args, a.dv, at.ds(), at.group, work, 1);
+    parts.template join<kSentDs, 0, Keys::kValues>(a.args, a.dv, at.ds(), at.group, work,
+                                                   Keys::Factor::of(a.args).factor);
     if constexpr (kHalves == 1) wait_stored();
     parts.template join<kSentDs, Keys::kValues, Keys::kDims>(a.args, a.dk, at.ds() + kDkAt,
                                                              at.group, work, a.args.scale);
