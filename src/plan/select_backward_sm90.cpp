@@ -30,9 +30,8 @@ bool changes_weights(const Problem& p) {
   return p.softcap != 0 || p.alibi || p.bias || p.dropout > 0;
 }
 bool is_wide(const Problem& p) {
-  const std::int64_t widest = std::max(p.d, p.dv);
-  if (widest > kMaxDim || p.softcap != 0 || p.alibi || p.bias) return true;
-  return p.dropout > 0 && widest > kGroupRows;
+  if (std::max(p.d, p.dv) > kMaxDim || p.softcap != 0 || p.alibi || p.bias) return true;
+  return p.dropout > 0 && p.d <= kGroupRows && p.dv > kGroupRows;
 }
 
 BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {

@@ -349,12 +349,12 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits&
 bool changes_weights(const BackwardConfig& c) {
   return c.softcap || c.alibi || c.bias || c.dropout;
 }
-// A warpgroup that has both gradients of its keys has no registers left to make logits. It has for
-// a dropout up to 64 columns, which the tile of keys says.
+// A warpgroup that has both gradients of its keys has no registers left to make logits. For a
+// dropout it has, but where v is wider than 64 columns of q; the tile of keys says which it is.
 bool is_wide(const BackwardConfig& c) {
-  const int widest = std::max(c.head_dim, c.value_dim);
-  if (widest > kNarrowDim || c.softcap || c.alibi || c.bias) return true;
-  return c.dropout && (widest > kGroupRows || c.block_k == kGroupRows);
+  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi || c.bias) return true;
+  const bool wider_values = c.head_dim <= kGroupRows && c.value_dim > kGroupRows;
+  return c.dropout && (wider_values || c.block_k == kGroupRows);
 }
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
@@ -452,6 +452,8 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
 Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
   const int widest = std::max(c.head_dim, c.value_dim);
   const bool pair_adds = c.cluster > 1 && c.dq == DqAccumulation::atomic && !c.persistent;
+  const bool packed_pair =
+      is_wide(c) ? widest <= kNarrowDim : c.head_dim <= kGroupRows && !c.dq_serialized();
   return all({
       require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
@@ -463,13 +465,11 @@ Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
           "dropout=true of cuda_sm90's backward with head_dim or value_dim above ", kWideDim,
           " has registers for cluster=2, dq=atomic and persistent=false, without softcap, "
           "alibi, chunked and prefix masks"),
-      require(!c.dropout || !c.varlen || c.cluster == 1 || widest <= kNarrowDim,
-              "dropout=true of packed sequences and cluster=2 has registers for head_dim and "
-              "value_dim up to ",
-              kNarrowDim, " in cuda_sm90's backward"),
-      require(!c.dropout || !c.varlen || c.cluster == 1 || is_wide(c) || !c.dq_serialized(),
-              "dropout=true of packed sequences, block_k=", c.block_k,
-              " and cluster=2 has registers for dq=atomic in cuda_sm90's backward"),
+      require(
+          !c.dropout || !c.varlen || c.cluster == 1 || packed_pair,
+          "dropout=true of packed sequences and cluster=2 of cuda_sm90's backward has registers "
+          "for block_k=64 with head_dim and value_dim up to ",
+          kNarrowDim, ", and for dq=atomic with head_dim up to ", kGroupRows),
   });
 }
 

@@ -162,10 +162,11 @@ struct BackwardConfig {
     return (cluster > 1 ? 3 : 2) * tile + sm90_draw_bytes() + others_k;
   }
 
-  // What warps tell each other of a dropout's draws: of wide kernels those of two tiles, else of a
-  // tile's halves.
+  // What warps tell each other of a dropout's draws: of wide kernels those of two tiles, else of
+  // each warpgroup's halves of one.
   constexpr int sm90_draw_bytes() const {
-    return dropout ? (sm90_is_wide() ? 2 : 4) * 4 * kGroupThreads : 0;
+    const int places = sm90_is_wide() ? 2 : block_q / kGroupRows * (warps / 4);
+    return dropout ? places * 4 * kGroupThreads : 0;
   }
 
   // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.

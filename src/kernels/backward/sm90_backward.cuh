@@ -91,6 +91,16 @@ struct Sm90Backward {
       if (ptx::thread_index() % 32 == 0) ptx::arrive(shared.added());
       phase ^= 1;
     }
+    if constexpr (kMore) draw_ahead<true>(args, work, walk, shared, group, sums);
+  }
+
+  // Of a dropout, of the tile at `walk`, or of the one behind it.
+  template <bool kBehind, typename AnyWalk, typename AnyShared>
+  static DFA_DEVICE void draw_ahead(const KernelArgs& args, const WorkTile& work,
+                                    const AnyWalk& walk, const AnyShared& shared, int group,
+                                    Sums& sums) {
+    HalfStep::template draw_ahead<kBehind>(args, work.seq, walk, work.key + group * kGroupRows,
+                                           shared, group, sums);
   }
 
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, Shared shared, int group) {
@@ -108,6 +118,7 @@ struct Sm90Backward {
       ptx::wait(shared.v_full(), 0);
       HalfStep::hold_v(sums, shared.base, group);
       if constexpr (kLseAhead) await_tile(shared, sums);
+      draw_ahead<false>(a.args, work, walk, shared, group, sums);
       unsigned ds = shared.base + Keys::kDsAt, phase = 0;
 #pragma unroll 1
       for (; !walk.is_last(); walk.next()) {

@@ -187,17 +187,19 @@ struct Sm90Fragments {
 
   // Of weights that a dropout takes, which become negative: what goes out rounded is 0. kept: as
   // above.
+  template <int kFrom, int kTo>
   static DFA_DEVICE void mark_dropped(Scores& p, unsigned kept) {
 #pragma unroll
-    for (int n = 0; n < kQueries; ++n) {
+    for (int n = 2 * kFrom; n < 2 * kTo; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) p[n][i] = (kept >> (4 * n + i) & 1) != 0 ? p[n][i] : -p[n][i];
     }
   }
+  template <int kFrom, int kTo>
   static DFA_DEVICE void round_kept(Operand& rounded, const Scores& p) {
     const auto kept = [&](int n, int i) { return Factor::is_marked(p[n][i]) ? 0.f : p[n][i]; };
 #pragma unroll
-    for (int n = 0; n < kQueries; ++n) {
+    for (int n = 2 * kFrom; n < 2 * kTo; ++n) {
       rounded[n / 2][n % 2 * 2] = ptx::pack<kElement>(kept(n, 0), kept(n, 1));
       rounded[n / 2][n % 2 * 2 + 1] = ptx::pack<kElement>(kept(n, 2), kept(n, 3));
     }

@@ -32,6 +32,7 @@ struct Sm90HalfStep {
     Scores p[kHalves];  // of the tile under way, first its scores
     Pairs lse;          // of its first half, read a step ahead
     TileRange seeing;   // queries that see all of the warpgroup's keys, where told
+    unsigned kept = 0;  // of the tile under way, where draws are made ahead
   };
 
   // Where registers last for telling by two comparisons whether a mask hides anything.
@@ -86,8 +87,8 @@ struct Sm90HalfStep {
     Keys::template exp2<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
     if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
     if constexpr (kConfig.dropout) {
-      Keys::mark_dropped(sums.p[kAt], kept);
-      Keys::round_kept(p, sums.p[kAt]);
+      Keys::template mark_dropped<kFrom, kTo>(sums.p[kAt], kept);
+      Keys::template round_kept<kFrom, kTo>(p, sums.p[kAt]);
     } else {
       Keys::template round<kFrom, kTo>(p, sums.p[kAt]);
     }
@@ -113,9 +114,11 @@ struct Sm90HalfStep {
 
   // Which weights a dropout keeps, of half kAt, while products run. Of each two warps either draws
   // for half of the queries, for both; a half has a place of its own for what they tell each other,
-  // so that one meeting is enough.
-  static_assert(!kConfig.dropout || kHalves == 2);
+  // so that of two one meeting each is enough.
   static constexpr unsigned kDrawing = 8;  // named barriers from here on
+  static DFA_DEVICE void meet_other(int group) {
+    ptx::sync_warps(kDrawing + group * 2 + Keys::thread() % kGroupThreads / 64, 64);
+  }
   template <int kAt>
   static DFA_DEVICE unsigned draw(const KernelArgs& args, const Seqlen& seq, int head, int query,
                                   int key, unsigned base, int group) {
@@ -126,8 +129,20 @@ struct Sm90HalfStep {
     unsigned own, others;
     dropout.draw_for_two(args, key + Keys::warp_row(), query, thread / 32 % 2 != 0, own, others);
     ptx::store_shared(places + (thread ^ 32) * 4, others);
-    ptx::sync_warps(kDrawing + group * 2 + thread / 64, 64);
+    meet_other(group);
     return own | ptx::load_shared(places + thread * 4);
+  }
+
+  // Where registers last for draws only while there is no dp: of the tile at `walk`, or behind it.
+  static constexpr bool kDrawsAhead = kConfig.dropout && kHalves == 1;
+  template <bool kBehind, typename Walk, typename Tile>
+  static DFA_DEVICE void draw_ahead(const KernelArgs& args, const Seqlen& seq, Walk walk, int key,
+                                    const Tile& at, int group, Sums& sums) {
+    if constexpr (kDrawsAhead) {
+      if constexpr (kBehind) walk.next();
+      sums.kept = draw<0>(args, seq, walk.head, walk.tile * kHalf, key, at.base, group);
+      meet_other(group);  // either has read
+    }
   }
 
   // Half kAt of the tile `at`, whose first query and whose group's first key are given; ds goes to
@@ -145,7 +160,10 @@ struct Sm90HalfStep {
     hide(sums.p[kAt], sums, args, at, seq, query + kAt * kHalf, key);
     if constexpr (kConfig.blocks) at.hide_unlisted(sums.p[kAt], args, kAt * kHalf, key);
     const unsigned delta = at.delta() + kAt * kHalf * 4;
-    const unsigned kept = draw<kAt>(args, seq, head, query + kAt * kHalf, key, at.base, group);
+    unsigned kept = sums.kept;
+    if constexpr (!kDrawsAhead) {
+      kept = draw<kAt>(args, seq, head, query + kAt * kHalf, key, at.base, group);
+    }
     make_p<kAt, 0>(args, sums, p[kAt], d_o, delta, kept);
     if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta, kept);
 

@@ -242,6 +242,15 @@ struct Sm90PairBackward {
     }
     ++at.n;
     at.any = true;
+    if constexpr (kMore) draw_ahead<true>(args, pair, walk, at, sums);
+  }
+
+  // Of a dropout, of the tile at `walk`, or of the one behind it.
+  template <bool kBehind>
+  static DFA_DEVICE void draw_ahead(const KernelArgs& args, const WorkTile& pair, const Walk& walk,
+                                    const Step& at, Sums& sums) {
+    HalfStep::template draw_ahead<kBehind>(
+        args, pair.seq, walk, Keys::key_of(pair.key, at.rank, at.group), at, at.group, sums);
   }
 
   // Behind the last step: its dq, where it is made here.
@@ -329,6 +338,7 @@ struct Sm90PairBackward {
   static DFA_DEVICE void walk_all(const KernelArgs& args, const WorkTile& pair, Walk& walk,
                                   Step& at, Sums& sums) {
     await_tile(at, sums);
+    draw_ahead<false>(args, pair, walk, at, sums);
 #pragma unroll 1
     for (; !walk.is_last(); walk.next()) step<true>(args, pair, walk, at, sums);
     step<false>(args, pair, walk, at, sums);
@@ -349,6 +359,7 @@ struct Sm90PairBackward {
       if (left > 0) {
         queue_next(at, sums);
         await_tile(at, sums);
+        draw_ahead<false>(args, pair, walk, at, sums);
 #pragma unroll 1
         for (; left > 1; --left, walk.next()) step<true>(args, pair, walk, at, sums);
         step<false>(args, pair, walk, at, sums);
