@@ -48,6 +48,7 @@ constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr int kMostWithLogits = 224;        // and beside softcap, ALiBi or a bias
 constexpr int kMostBiasDim = 192, kMostBiasTile = 128;  // beyond, some spill
+constexpr int kNarrowBiasDim = 96, kMostBiasKeys = 96;  // beside splits
 
 constexpr const char* kListsAndRanges =
     "cuda_sm90 takes lists of blocks beside windows, not beside chunked and prefix masks";
@@ -147,6 +148,9 @@ Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
       require(c.block_q <= kMostBiasTile && c.block_k <= kMostBiasTile, "block_q=", c.block_q,
               ", block_k=", c.block_k, " but a bias has registers for ", kMostBiasTile, " by ",
               kMostBiasTile, " of cuda_sm90"),
+      require(c.num_splits == 0 || c.head_dim <= kNarrowBiasDim || c.block_k <= kMostBiasKeys,
+              "block_k=", c.block_k, " but splits with a bias and d above ", kNarrowBiasDim,
+              " have registers for ", kMostBiasKeys),
       require(std::max(c.head_dim, c.value_dim) <= kMostBiasDim, "cuda_sm90 adds biases for d and ",
               "dv up to ", kMostBiasDim, ", not d=", p.d, ", dv=", p.dv),
   });
@@ -221,7 +225,7 @@ Verdict validate_lists(const ForwardConfig& c, const Problem& p) {
 
 // A draw is of queries i and i + 8 of a head by four eights of keys: a tile has whole draws.
 Verdict validate_dropout(const ForwardConfig& c, const Problem& p) {
-  constexpr int kMostKeysOfWideDraws = 96;
+  constexpr int kNarrowDraws = 128, kWideDrawsKeys = 96;
   if (!c.dropout) return validate_dropout_said(c.dropout, p);
   return all({
       validate_dropout_said(c.dropout, p),
@@ -232,10 +236,9 @@ Verdict validate_dropout(const ForwardConfig& c, const Problem& p) {
                   (!c.varlen && !c.ranges && c.num_splits == 0 && c.element == DType::bf16),
               "dropout=true of cuda_sm90 has registers, with value_dim above ", kMostPairValues,
               ", for bf16, dense tensors, ranges=false and num_splits=0"),
-      require(c.element == DType::bf16 || c.head_dim <= kMostPairValues ||
-                  c.block_k <= kMostKeysOfWideDraws,
-              "block_k=", c.block_k, " but dropout=true of fp16 with head_dim above ",
-              kMostPairValues, " has registers for ", kMostKeysOfWideDraws),
+      require(c.element == DType::bf16 || c.head_dim <= kNarrowDraws || c.block_k <= kWideDrawsKeys,
+              "block_k=", c.block_k, " but dropout=true of fp16 with head_dim above ", kNarrowDraws,
+              " has registers for ", kWideDrawsKeys),
       require(c.block_q < kMaxGroups * kGroupRows || (!c.varlen && !makes_logits(c) && !c.sink),
               "block_q=", c.block_q,
               " but dropout=true of packed sequences, softcap, alibi or sinks has registers for ",

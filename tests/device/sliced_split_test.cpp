@@ -47,18 +47,25 @@ TEST_F(SlicedSplits, DenseKeysMeetTheRule) {
   expect_checked("fwd bf16 b4 hq128 hk1 sq1 sk8192 d576 dv512 strides_v(4718592,4718592,576)");
 }
 
-TEST_F(SlicedSplits, PackedKeysAndPagesMeetTheRule) {
-  const std::string lens = " lens(1,2,1,0,16,1) lens_k(9001,64,1,30,4000,0)";
+const char* const kLens = " lens(1,2,1,0,16,1) lens_k(9001,64,1,30,4000,0)";
+
+class SlicedSplitsOfPages : public SlicedSplits, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Pages, SlicedSplitsOfPages,
+                         testing::Values("", " page(64)", " page(16)", " page(8)", " page(256)"));
+
+TEST_P(SlicedSplitsOfPages, MeetTheRule) {
   for (const char* heads : {"hq128 hk1", "hq16 hk1", "hq6 hk2"}) {
-    for (const char* page : {"", " page(64)", " page(16)", " page(8)", " page(256)"}) {
-      const std::string line =
-          std::string("fwd bf16 causal ") + heads + lens + " d576 dv512" + page;
-      expect_checked(line);
-      expect_checked(line, 1);
-      expect_checked(line, 17);
-      expect_checked(line, 40, 128);
-    }
+    const std::string line =
+        std::string("fwd bf16 causal ") + heads + kLens + " d576 dv512" + GetParam();
+    expect_checked(line);
+    expect_checked(line, 1);
+    expect_checked(line, 17);
+    expect_checked(line, 40, 128);
   }
+}
+
+TEST_F(SlicedSplits, LogitsOfPackedKeysAndPagesMeetTheRule) {
+  const std::string lens = kLens;
   expect_checked("fwd fp16 window(300,5) hq8 hk1 d512 page(48) softcap(9) sink" + lens);
   expect_checked("fwd fp16 causal hq4 hk1 d384 alibi sink" + lens);
   expect_checked("fwd bf16 causal hq4 hk1 lens(700,90) lens_k(900,3000) d512 page(64)");

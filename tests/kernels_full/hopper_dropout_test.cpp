@@ -30,10 +30,11 @@ TEST_P(HopperDropout, ForwardsCompileWithoutSpills) {
 TEST_P(HopperDropout, ForwardsWithABiasCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const char* d : {"64", "96", "128", "192"}) {
-    for (const char* rest : cases({"bf16 b4 h16 s4096", "bf16 causal h16 lens(640,640)",
-                                   "fp16 causal b4 h16 s4096 softcap(3) alibi sink",
-                                   "bf16 causal b4 h16 s4096 chunk(300)"},
-                                  {"bf16 b4 h16 s4096 dropout(0.1,3)", "fp16 b1 h2 sq64 sk8192"})) {
+    for (const char* rest :
+         cases({"bf16 b4 h16 s4096", "bf16 causal h16 lens(640,640)",
+                "fp16 causal b4 h16 s4096 softcap(3) alibi sink", "fp16 b1 h2 sq64 sk8192"},
+               {"bf16 b4 h16 s4096 dropout(0.1,3)", "bf16 b1 h2 sq64 sk8192",
+                "bf16 causal b4 h16 s4096 chunk(300)", "fp16 b1 h2 sq64 sk8192 dropout(0.1,3)"})) {
       const Problem p = parse_problem(std::string("fwd d") + d + " bias(1,h) " + rest);
       std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
       ASSERT_FALSE(all.empty()) << to_line(p);
