@@ -11,6 +11,7 @@ from dfa._descales import refuse_others
 from dfa._shapes import flag_of, positions_of, scale_at_width, scale_of, varlen_sizes_of, window_of
 from dfa._torch import _refuse_what_has_no_rule
 from dfa._torch_e4m3 import _padded, _refuse_gradients, check_e4m3, descale_of, descale_pointers
+from dfa._torch_varlen_flops import forward_flops
 
 varlen._library.define("e4m3_varlen_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
                        f"{varlen._LENGTHS}, {varlen._OPTIONS}, {varlen._ASKED}) -> (Tensor, Tensor)")
@@ -85,4 +86,4 @@ torch.library.register_vmap("dfa::e4m3_varlen_forward", varlen._map_by_turns(tor
 
 @register_flop_formula(torch.ops.dfa.e4m3_varlen_forward, get_raw=True)
 def _forward_flops(q, k, v, q_descale, k_descale, v_descale, *rest, **__):
-    return varlen._forward_flops(q, k, v, *rest)
+    return forward_flops(q, k, v, *rest)

@@ -5,7 +5,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 
 @register_flop_formula(torch.ops.dfa.varlen_forward, get_raw=True)
-def _forward_flops(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *_, **__):
+def forward_flops(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *_, **__):
     """Every query with every key of its sequence, whatever a mask hides, as PyTorch counts its own."""
     pairs = _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)
     return 2 * pairs * q.shape[1] * (q.shape[2] + v.shape[2])
