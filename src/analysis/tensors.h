@@ -26,9 +26,11 @@ struct Tensors {
     scores = element * mask;
     row = 4.0 * query_rows;
     dq_sums = 4.0 * query_rows * real(p.d);
-    if (p.bias) {
-      bias = bytes_of(p.bias->dtype) * real(bias_sizes(p).elements());
-      d_bias = 4.0 * real(bias_sizes(p).elements());
+    if (p.bias) {  // of lengths up to 2^40 the elements are no integer of 64 bits
+      const BiasSizes sizes = bias_sizes(p);
+      const double values = real(sizes.b) * real(sizes.hq) * real(sizes.sq) * real(sizes.sk);
+      bias = bytes_of(p.bias->dtype) * values;
+      d_bias = 4.0 * values;
     }
   }
 
