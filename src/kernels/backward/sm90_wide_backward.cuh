@@ -391,12 +391,19 @@ struct Sm90WideBackward {
     typename Keys::Biases biases;  // of the tile under way
   };
 
+  // A thread's first pair of the tile at `walk`.
+  struct FirstPair {
+    int query, key;
+  };
+  static DFA_DEVICE FirstPair first_pair(const Step& at, const Walk& walk) {
+    const int lane = static_cast<int>(Keys::lane());
+    return {walk.tile * kConfig.block_q + lane % 4 * 2, at.work.key + Keys::warp_row() + lane / 4};
+  }
   static DFA_DEVICE void load_biases(const Step& at, OfDv& of, const Walk& walk) {
     if constexpr (kConfig.bias) {
-      const int lane = static_cast<int>(Keys::lane());
-      of.biases.load(at.args, Keys::again(at.shared, at.work).seq, walk.head,
-                     walk.tile * kConfig.block_q + lane % 4 * 2,
-                     at.work.key + Keys::warp_row() + lane / 4);
+      const FirstPair first = first_pair(at, walk);
+      of.biases.load(at.args, Keys::again(at.shared, at.work).seq, walk.head, first.query,
+                     first.key);
     }
   }
   // What the tile at `walk` takes beside its scores.
@@ -550,27 +557,10 @@ struct Sm90WideBackward {
   // leaves of ds is not its gradient.
   static constexpr bool kAddsBiases = kConfig.bias && !kConfig.softcap;
   static DFA_DEVICE void add_bias_gradient(const Step& at, const Scores& ds) {
-    const BiasArgs& bias = at.args.logits.bias;
-    if (bias.gradients == nullptr) return;
+    if (at.args.logits.bias.gradients == nullptr) return;
     const auto seq = Keys::again(at.shared, at.work).seq;
-    const int lane = static_cast<int>(Keys::lane());
-    const int query = at.walk.tile * kConfig.block_q + lane % 4 * 2;
-    const int key = at.work.key + Keys::warp_row() + lane / 4;
-    const int queries = TileMask::clamp(seq.sq(at.args), at.args.sq);
-    const int keys = TileMask::clamp(seq.sk(at.args), at.args.sk);
-    const KernelStrides& step = bias.gradient_strides;
-    float* const to =
-        bias.gradients + seq.batch * step.batch + at.walk.head * step.head + query * step.row + key;
-#pragma unroll
-    for (int n = 0; n < Keys::kQueries; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = n * 8 + i % 2, column = i / 2 * 8;
-        if (query + row < queries && key + column < keys) {
-          ptx::add(to + row * step.row + column, ds[n][i]);
-        }
-      }
-    }
+    const FirstPair first = first_pair(at, at.walk);
+    Keys::Biases::add_gradient(at.args, seq, at.walk.head, first.query, first.key, ds);
   }
 
   static DFA_DEVICE void queue_dp(Step& at, OfDk& of) {

@@ -3,7 +3,9 @@
 #include "kernels/args.h"
 #include "kernels/either.h"
 #include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/order.cuh"
 #include "kernels/schedule/seqlen_info.h"
+#include "kernels/softmax/tile_mask.h"
 
 // What is added to logits, as kernels read it.
 namespace dfa {
@@ -134,6 +136,8 @@ class FragmentBias {
 // before they are used. Rows and keys behind the last are the last one's: their weights are 0.
 template <bool kBias>
 class TransposedBias {
+  static constexpr int kFragments = 8;
+
  public:
   // Of the thread's first key and first query.
   template <bool kVarlen>
@@ -180,6 +184,29 @@ class TransposedBias {
     }
   }
 
+  // Adds ds, of the thread's pairs, to the gradient.
+  template <bool kVarlen>
+  static DFA_DEVICE void add_gradient(const KernelArgs& args, const SeqlenInfo<kVarlen>& seq,
+                                      int head, int query, int key,
+                                      const float (&ds)[kFragments][4]) {
+    const BiasArgs& bias = args.logits.bias;
+    const int queries = TileMask::clamp(seq.sq(args), args.sq);
+    const int keys = TileMask::clamp(seq.sk(args), args.sk);
+    const KernelStrides& step = bias.gradient_strides;
+    float* const to =
+        bias.gradients + seq.batch * step.batch + head * step.head + query * step.row + key;
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = n * 8 + i % 2, column = i / 2 * 8;
+        if (query + row < queries && key + column < keys) {
+          ptx::add(to + row * step.row + column, ds[n][i]);
+        }
+      }
+    }
+  }
+
   // In exponents of 2. What is hidden stays so, whatever its bias.
   DFA_DEVICE float more(float exponent, int n, int i) const {
     if constexpr (!kBias) return exponent;
@@ -189,7 +216,6 @@ class TransposedBias {
   }
 
  private:
-  static constexpr int kFragments = 8;
   static constexpr float kLog2E = 1.4426950408889634f;
 
   static DFA_DEVICE int least(int a, int b) { return a < b ? a : b; }
