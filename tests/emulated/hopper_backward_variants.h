@@ -3,9 +3,7 @@
 // Before anything of the kernels:
 #include "emulated/hopper_backward.h"
 // and then:
-#include "kernels/backward/sm90_backward.cuh"
-#include "kernels/backward/sm90_pair_backward.cuh"
-#include "kernels/backward/sm90_wide_backward.cuh"
+#include "emulated/sm90_any_backward.h"
 
 // What Hopper's own backward with dropout, biases and logits is tested with on a processor.
 namespace dfa::emulated {
@@ -45,15 +43,7 @@ void expect_right(Tensors asked_for, const std::string& line) {
   const bool whole = asked_for.p.bias && asked_for.p.bias->of_query && asked_for.p.bias->of_key;
   if (!whole) asked_for.d_bias.clear();  // a GPU has no such gradient
   expect_gradients<kConfig>(with_forward(std::move(asked_for)), line,
-                            {kLateCopies, kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
-                              if constexpr (kConfig.sm90_is_wide()) {
-                                sm90_wide_backward<kConfig>(args);
-                              } else if constexpr (kConfig.cluster > 1) {
-                                sm90_pair_backward<kConfig>(args);
-                              } else {
-                                sm90_backward<kConfig>(args);
-                              }
-                            });
+                            {kLateCopies, kLate, kCrossed}, &sm90_any_backward<kConfig>);
 }
 template <BackwardConfig kConfig>
 void expect_right(const std::string& line) {

@@ -4,9 +4,7 @@
 // and then:
 #include "emulated/hopper_backward.h"
 #include "emulated/hopper_forward.h"
-#include "kernels/backward/sm90_backward.cuh"
-#include "kernels/backward/sm90_pair_backward.cuh"
-#include "kernels/backward/sm90_wide_backward.cuh"
+#include "emulated/sm90_any_backward.h"
 
 namespace dfa {
 namespace {
@@ -152,15 +150,7 @@ constexpr BackwardConfig backward(DType element, int dim, int logits, int cluste
 
 template <BackwardConfig kConfig>
 void expect_gradients_of(const std::string& line) {
-  expect_gradients<kConfig>(line, {kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
-    if constexpr (kConfig.sm90_is_wide()) {
-      sm90_wide_backward<kConfig>(args);
-    } else if constexpr (kConfig.cluster > 1) {
-      sm90_pair_backward<kConfig>(args);
-    } else {
-      sm90_backward<kConfig>(args);
-    }
-  });
+  expect_gradients<kConfig>(line, {kLate, kCrossed}, &sm90_any_backward<kConfig>);
 }
 
 // Which are logits of the configuration, and a sink, of which kernels know nothing.

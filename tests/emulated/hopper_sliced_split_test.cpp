@@ -1,6 +1,7 @@
 // Few queries of packed sequences with heads above 256 columns, dense or in pages, by Hopper's
 // kernel: its own source on a processor, held against fp64 a sequence at a time.
 #include "emulated/hopper_forward.h"
+#include "emulated/split_pieces.h"
 // and then:
 #include "kernels/forward/combine_listed_splits.cuh"
 #include "kernels/forward/sm90_sliced_split_forward.cuh"
@@ -44,15 +45,7 @@ int run_split(const Problem& p, ForwardArgs pointers, Cut cut, unsigned blocks) 
   const Sm90SplitForwardArgs args = all.split_with(pointers, static_cast<int>(blocks));
   launch(launches[0].grid, launches[0].threads,
          [&] { split_sequence_tiles<true, kConfig.paged>(lists); });
-  int most = 0;
-  for (int block = 0; block < args.args.packed.tile_counts[0]; ++block) {
-    const SplitPiece* piece = args.splits.first + block;
-    for (;; piece = args.splits.pieces + piece->next) {
-      most = std::max(most, piece->tile.splits);
-      EXPECT_LT(piece->part(piece->tile.splits - 1), args.splits.most_parts);
-      if (piece->is_last) break;
-    }
-  }
+  const int most = most_splits(args.splits, args.args.packed.tile_counts[0]);
   launch(blocks, launches[1].threads, [&] { sm90_sliced_split_forward<kConfig>(args); });
   launch(launches[2].grid, launches[2].threads, [&] { combine_listed_splits<kConfig>(args); });
   return most;

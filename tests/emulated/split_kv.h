@@ -2,6 +2,7 @@
 
 // The kernels that cut keys into splits on the device, on a processor.
 #include "emulated/hopper.h"
+#include "emulated/split_pieces.h"
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "plan/select_split_kv.h"
@@ -51,15 +52,7 @@ int run_split_kv(Tensors& t, ForwardArgs pointers, int num_splits, int split_key
   const SplitKvForwardArgs args = with_pointers(split_kv_args(p, config), pointers);
   launch(launches[0].grid, launches[0].threads,
          [&] { split_sequence_tiles<kConfig.varlen, kConfig.paged>(args); });
-  int most = 0;
-  for (int block = 0; block < args.args.packed.tile_counts[0]; ++block) {
-    const SplitPiece* piece = args.splits.first + block;
-    for (;; piece = args.splits.pieces + piece->next) {
-      most = std::max(most, piece->tile.splits);
-      EXPECT_LT(piece->part(piece->tile.splits - 1), args.splits.most_parts);
-      if (piece->is_last) break;
-    }
-  }
+  const int most = most_splits(args.splits, args.args.packed.tile_counts[0]);
   launch(launches[1].grid, launches[1].threads, [&] { sm80_split_kv<kConfig>(args); });
   return most;
 }
