@@ -20,9 +20,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     there for every batch of the others. Read as they lie where the last dimension is contiguous and head dims are
     multiples of 8, else by a copy. hq is a multiple of hk: query head h reads key head h // (hq // hk).
     causal: query i sees keys up to i + sk - sq. window: (left, right) keys to each side of that
-    position, -1 for no limit. scale: 1 / sqrt(d) unless given; a number, or of PyTorch and JAX an array of one or [hq], one of each query
-    head, with its gradient. One that is read before kernels run is theirs (of PyTorch's GPU tensors it is waited for); [hq], and what
-    a graph is for all values of, multiplies q, which is rounded to its element type again.
+    position, -1 for no limit. scale: 1 / sqrt(d) unless given; a number, or of PyTorch and JAX an array of one or of [hq], one of each
+    query head, with its gradient. A single number is read before the kernels run, for which a GPU is waited for. [hq], and a scale of
+    which a graph is for all values, multiplies q, which is rounded to its element type again: of float16 it may overflow.
     chunk: a query sees only keys of its own chunk of so many positions, c · chunk to (c + 1) · chunk - 1, beside what causal and
     window allow. prefix: with causal, every query sees so many first keys as well. One of the two, whole numbers from 1 on.
     mask: bool, [b, hq, sq, sk] with 1 where it is one value for all; of what the others show, a query sees the keys at which it is

@@ -43,8 +43,8 @@ def _round(x, x8, largest, per_head, h, s, d, rows, batch, head, row, column, gr
 
 
 def quantize(x, heads, block, dtype=torch.float8_e4m3fn):
-    """(x8, largest) of x [b, h, s, d], none of them 0; x8 of dtype. largest, float32: of each batch, key head and block of rows, [b, heads, blocks];
-    where heads is None, [1, 1, 1] of all."""
+    """(x8, largest) of x [b, h, s, d], none of them 0; x8 has dtype. largest, float32, is that of each batch, key head and block of rows,
+    [b, heads, blocks], or where heads is None that of all, [1, 1, 1]."""
     b, h, s, d = x.shape
     rows = min(block or s, s)
     blocks = triton.cdiv(s, rows)

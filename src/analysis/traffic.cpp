@@ -37,7 +37,6 @@ double seen_queries(const Problem& p) {
 
 // The bias of each visited tile: of every head from memory, else of what is stored once.
 double read_bias(const Problem& p, int block_q, int block_k, Reread reread) {
-  if (!p.bias) return 0;
   const double pairs = tile_pairs(p, block_q, block_k);
   if (reread == Reread::cache) return Tensors(p).bias * pairs / (real(p.sq) * real(p.sk));
   const double values = pairs / ((p.bias->of_query ? 1 : block_q) * (p.bias->of_key ? 1 : block_k));

@@ -49,7 +49,7 @@ Verdict backward_fits(const Problem& problem, const Limits& limits);
 
 // Has Hopper a kernel for this pass? No, with the reason.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);
-// Has a card run Hopper's backward of such problems?
+// Do plans take Hopper's backward of such problems, or only configurations that name it?
 bool takes_sm90_backward_unnamed(const Problem& problem);
 Verdict sm90_backward_fits(const Problem& problem, const Limits& limits);
 

@@ -50,6 +50,7 @@ constexpr int kMostWithLogits = 224;        // and beside softcap, ALiBi or a bi
 constexpr int kMostBiasDim = 192, kMostBiasTile = 128;  // beyond, some spill
 constexpr int kNarrowBiasDim = 96, kMostBiasKeys = 96;  // beside splits
 
+constexpr const char* kNoE4m3Cache = "cuda_sm90 takes no cache in e4m3";
 constexpr const char* kListsAndRanges =
     "cuda_sm90 takes lists of blocks beside windows, not beside chunked and prefix masks";
 
@@ -203,8 +204,9 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       validate_pages(c, p),
-      require(!c.split_kv && c.split_keys == 0 && !c.kv_e4m3,
-              "split_kv=true of cuda_sm90 takes d and dv above ", kMostColumns),
+      require(!c.split_kv && c.split_keys == 0, "split_kv=true of cuda_sm90 takes d and dv above ",
+              kMostColumns),
+      require(!c.kv_e4m3, kNoE4m3Cache),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });
@@ -318,7 +320,7 @@ Verdict validate_slices(const ForwardConfig& c, const Problem& p, const Limits& 
       validate_sliced_shape(c),
       require(!p.blocks && p.dropout == 0 && !p.bias, "cuda_sm90 with d and dv above ",
               kMostColumns, " takes no lists of blocks, dropout and biases"),
-      require(!p.kv && !c.kv_e4m3, "cuda_sm90 takes no cache in e4m3"),
+      require(!p.kv && !c.kv_e4m3, kNoE4m3Cache),
       validate_variant(c, p),
       validate_pack_gqa(c, p),
       validate_sliced_sequences(c, p),
