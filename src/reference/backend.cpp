@@ -106,10 +106,10 @@ class ReferenceBackend final : public Backend {
   }
 
   static void dense_forward(const Problem& p, const ForwardArgs& args) {
+    Heads<double> heads(p, args);
     for (std::int64_t b = 0; b < p.b; ++b) {
       for (std::int64_t h = 0; h < p.hq; ++h) {
-        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits,
-                                args.blocks, args.descales);
+        const Head<double> head = heads.at(b, h);
         for (std::int64_t i = 0; i < p.sq; ++i) {
           const auto row = head.forward(i);
           store_row(args.o, p.o_dtype(), p.o(), b, h, i, row.o);
@@ -132,9 +132,9 @@ class ReferenceBackend final : public Backend {
                              std::int64_t hk) {
     const std::int64_t group = p.hq / p.hk;
     std::vector<Head<double>::KeyGradient> sums(static_cast<std::size_t>(p.sk));
+    Heads<double> heads(p, args);
     for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
-      const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h, 0, args.logits,
-                              args.blocks);
+      const Head<double> head = heads.at(b, h);
       std::vector<double> lse, delta;
       for (std::int64_t i = 0; i < p.sq; ++i) {
         const auto row = head.forward(i);

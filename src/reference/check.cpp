@@ -44,17 +44,26 @@ void add_row(Comparer& comparer, const void* base, DType type, const Strides& st
   }
 }
 
-// The yardstick of one query head.
-std::vector<Head<float>> yardstick(const Problem& p, const void* q, const void* k, const void* v,
-                                   const void* d_o, std::int64_t b, std::int64_t h, int orders,
-                                   const Logits& logits, const BlockLists& blocks,
-                                   const Descales& descales = {}) {
-  std::vector<Head<float>> heads;
-  heads.reserve(static_cast<std::size_t>(orders));
-  for (int n = 0; n < orders; ++n)
-    heads.emplace_back(p, q, k, v, d_o, b, h, n, logits, blocks, descales);
-  return heads;
-}
+// Heads of queries, right and by the yardstick.
+class CheckedHeads {
+ public:
+  template <typename Args>
+  CheckedHeads(const Problem& p, const Args& args, int orders)
+      : orders_(orders), right_(p, args), rough_(p, args) {}
+
+  Head<double> truth(std::int64_t b, std::int64_t h) { return right_.at(b, h); }
+  std::vector<Head<float>> yardstick(std::int64_t b, std::int64_t h) {
+    std::vector<Head<float>> heads;
+    heads.reserve(static_cast<std::size_t>(orders_));
+    for (int n = 0; n < orders_; ++n) heads.push_back(rough_.at(b, h, n));
+    return heads;
+  }
+
+ private:
+  int orders_;
+  Heads<double> right_;
+  Heads<float> rough_;
+};
 
 // Marks a tensor as wrong where a scan of all of it found something.
 void blame(TensorCheck& check, const std::string& found) {
@@ -255,11 +264,10 @@ BackwardTruth backward_truth(const Problem& p, const BackwardArgs& args, const C
   KeyGradients<double> right(sample.keys.size());
   std::vector<KeyGradients<float>> rough(static_cast<std::size_t>(sample.orders),
                                          KeyGradients<float>(sample.keys.size()));
+  CheckedHeads heads(p, args, sample.orders);
   for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
-    const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq, 0, args.logits,
-                             args.blocks);
-    const auto naive = yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders,
-                                 args.logits, args.blocks);
+    const Head<double> truth = heads.truth(b, hq);
+    const auto naive = heads.yardstick(b, hq);
     if (!sample.complete) given.add(forward_truth(truth, naive, sample.rows), sample.rows, b, hq);
     const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
     right.add(truth, exact, sample.keys);
@@ -316,13 +324,10 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
   if (p.packed()) return check_packed_forward(p, args, options);
   const CheckSample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse, args.blocks);
+  CheckedHeads heads(p, args, sample.orders);
   for (const auto [b, h] : sample.heads) {
     const auto make = [&, b = b, h = h] {
-      const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits,
-                               args.blocks, args.descales);
-      const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders,
-                                   args.logits, args.blocks, args.descales);
-      return forward_truth(truth, naive, sample.rows);
+      return forward_truth(heads.truth(b, h), heads.yardstick(b, h), sample.rows);
     };
     const bool keep = options.truths != nullptr;
     rows.add(keep ? options.truths->forward(b, h, make) : make(), sample.rows, b, h);

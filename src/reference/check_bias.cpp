@@ -46,9 +46,9 @@ class BiasSums {
 
  private:
   void add(const Problem& one, const BackwardArgs& args, std::int64_t b, std::int64_t begin) {
+    Heads<Real> heads(one, args);
     for (std::int64_t h = 0; h < one.hq; ++h) {
-      const Head<Real> head(one, args.q, args.k, args.v, args.d_o, b, h, order_, args.logits,
-                            args.blocks);
+      const Head<Real> head = heads.at(b, h, order_);
       for (const std::int64_t i : rows_) {
         if (i < one.sq) add_row(one, args, head, b, h, i, begin + h * steps_.head);
       }

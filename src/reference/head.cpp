@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "base/element.h"
 #include "base/instrumented.h"
@@ -134,42 +135,60 @@ bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
   return (p.mask.left < 0 || -after <= p.mask.left) && (p.mask.right < 0 || after <= p.mask.right);
 }
 
+namespace {
+
+// Of rows of a tensor in e4m3; none of others.
+std::vector<float> row_factors(const Problem& p, DType type, const Descale& descale,
+                               std::int64_t rows, std::int64_t b, std::int64_t hk) {
+  std::vector<float> all;
+  for (std::int64_t i = 0; type == DType::e4m3 && i < rows; ++i) {
+    all.push_back(descale_of(descale, b, hk, p.descale_rows > 0 ? i / p.descale_rows : 0));
+  }
+  return all;
+}
+
+}  // namespace
+
+template <typename Real>
+KeyHead<Real>::KeyHead(const Problem& p, const void* k_base, const void* v_base, std::int64_t b,
+                       std::int64_t hk, bool gradients, const Descales& descales) {
+  const DType type = p.kv_dtype();
+  std::vector<float> of_k = row_factors(p, type, descales.k, p.sk, b, hk);
+  if (in_8_bits<Real>(p)) factors.swap(of_k);
+  k = load<Real>(k_base, type, p.k(), b, hk, p.sk, p.d, of_k);
+  v = load<Real>(v_base, type, p.v(), b, hk, p.sk, p.dv,
+                 row_factors(p, type, descales.v, p.sk, b, hk));
+  k_t = transpose(k);
+  v_size = sizes(v);
+  if (!gradients) return;
+  v_t = transpose(v);
+  k_size = sizes(k);
+}
+
 template <typename Real>
 Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
                  const void* d_o, std::int64_t b, std::int64_t hq, int order, const Logits& logits,
-                 const BlockLists& blocks, const Descales& descales)
+                 const BlockLists& blocks, const Descales& descales, Keys keys)
     : p_(problem),
       scale_(static_cast<Real>(problem.softmax_scale())),
       logits_(problem, logits, b, hq),
       dropout_(problem, logits, b, hq),
       blocks_(problem, blocks, b, hq),
-      order_{order} {
+      order_{order},
+      keys_(std::move(keys)) {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
-  const auto factors = [&](DType type, const Descale& descale, std::int64_t rows) {
-    std::vector<float> all;
-    for (std::int64_t i = 0; type == DType::e4m3 && i < rows; ++i) {
-      all.push_back(descale_of(descale, b, hk, p_.descale_rows > 0 ? i / p_.descale_rows : 0));
-    }
-    return all;
-  };
-  const DType kv = p_.kv_dtype();
-  std::vector<float> of_q = factors(p_.dtype, descales.q, p_.sq);
-  std::vector<float> of_k = factors(kv, descales.k, p_.sk);
-  if (in_8_bits()) {
-    q_factors_.swap(of_q);
-    k_factors_.swap(of_k);
+  const bool gradients = d_o != nullptr;
+  if (keys_ == nullptr) {
+    keys_ = std::make_shared<const KeyHead<Real>>(p_, k, v, b, hk, gradients, descales);
   }
+  std::vector<float> of_q = row_factors(p_, p_.dtype, descales.q, p_.sq, b, hk);
+  if (in_8_bits<Real>(p_)) q_factors_.swap(of_q);
   q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, of_q);
-  k_ = load<Real>(k, kv, p_.k(), b, hk, p_.sk, p_.d, of_k);
-  v_ = load<Real>(v, kv, p_.v(), b, hk, p_.sk, p_.dv, factors(kv, descales.v, p_.sk));
-  k_t_ = transpose(k_);
-  v_size_ = sizes(v_);
-  if (d_o == nullptr) return;
+  if (!gradients) return;
   d_o_ = load<Real>(d_o, p_.dtype, p_.o(), b, hq, p_.sq, p_.dv);
   q_t_ = transpose(q_);
-  v_t_ = transpose(v_);
   d_o_t_ = transpose(d_o_);
-  q_size_ = sizes(q_), k_size_ = sizes(k_), d_o_size_ = sizes(d_o_);
+  q_size_ = sizes(q_), d_o_size_ = sizes(d_o_);
 }
 
 template <typename Real>
@@ -194,16 +213,16 @@ Seen Head<Real>::queries_of(std::int64_t j) const {
 template <typename Real>
 std::vector<Real> Head<Real>::score_products(std::int64_t i, const Seen& keys) const {
   if constexpr (std::is_same_v<Real, float>) {
-    if (in_8_bits()) {
-      std::vector<float> s = tensor_core_sums(q_.row(i), k_t_, keys.begin, keys.end, order_);
+    if (in_8_bits<Real>(p_)) {
+      std::vector<float> s = tensor_core_sums(q_.row(i), keys_->k_t, keys.begin, keys.end, order_);
       const float of_q = q_factors_[static_cast<std::size_t>(i)];
       for (std::size_t j = 0; j < s.size(); ++j) {
-        s[j] *= of_q * k_factors_[static_cast<std::size_t>(keys.begin) + j];
+        s[j] *= of_q * keys_->factors[static_cast<std::size_t>(keys.begin) + j];
       }
       return s;
     }
   }
-  return products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+  return products(q_.row(i), keys_->k_t, keys.begin, keys.end, order_);
 }
 
 template <typename Real>
@@ -291,13 +310,13 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   std::vector<Real> s = plain_scores(i, keys);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
   const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
-  if (!in_8_bits()) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
-  const Real lse = in_8_bits() ? softmax_of_rounded(s) : softmax(s);
+  if (!in_8_bits<Real>(p_)) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
+  const Real lse = in_8_bits<Real>(p_) ? softmax_of_rounded(s) : softmax(s);
   for (std::size_t n = 0; n < s.size(); ++n) {
     s[n] *= dropout_.of(i, keys.begin + static_cast<std::int64_t>(n));
-    if (!in_8_bits()) s[n] = round(s[n]);
+    if (!in_8_bits<Real>(p_)) s[n] = round(s[n]);
   }
-  return {weighted_sum(s, v_, keys, order_), terms_of(s, v_size_, keys, order_), lse,
+  return {weighted_sum(s, keys_->v, keys, order_), terms_of(s, keys_->v_size, keys, order_), lse,
           rounds ? plain : lse};
 }
 
@@ -322,8 +341,9 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
   const Seen keys = keys_of(i);
   const std::vector<Real> zeros(static_cast<std::size_t>(p_.d), Real(0));
   if (keys.begin == keys.end) return {zeros, zeros};
-  const std::vector<Real> plain = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
-  std::vector<Real> ds = products(d_o_.row(i), v_t_, keys.begin, keys.end, order_), terms = ds;
+  const std::vector<Real> plain = products(q_.row(i), keys_->k_t, keys.begin, keys.end, order_);
+  std::vector<Real> ds = products(d_o_.row(i), keys_->v_t, keys.begin, keys.end, order_),
+                    terms = ds;
   for (std::size_t n = 0; n < ds.size(); ++n) {
     if (!keys.shows(static_cast<std::int64_t>(n))) continue;
     const std::int64_t j = keys.begin + static_cast<std::int64_t>(n);
@@ -333,7 +353,8 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
     terms[n] = ds_terms(p, ds[n], delta) * std::fabs(derivative);
     ds[n] = round(p * (ds[n] - delta) * derivative);
   }
-  Gradient gradient = {weighted_sum(ds, k_, keys, order_), terms_of(terms, k_size_, keys, order_)};
+  Gradient gradient = {weighted_sum(ds, keys_->k, keys, order_),
+                       terms_of(terms, keys_->k_size, keys, order_)};
   for (Real& value : gradient.dq) value *= scale_;
   for (Real& value : gradient.terms) value *= std::fabs(scale_);
   return gradient;
@@ -344,8 +365,9 @@ typename Head<Real>::LogitGradients Head<Real>::logit_gradients(std::int64_t i, 
                                                                 Real delta) const {
   const Seen keys = keys_of(i);
   if (keys.begin == keys.end) return {};
-  const std::vector<Real> plain = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
-  LogitGradients row{keys.begin, products(d_o_.row(i), v_t_, keys.begin, keys.end, order_), {}};
+  const std::vector<Real> plain = products(q_.row(i), keys_->k_t, keys.begin, keys.end, order_);
+  LogitGradients row{
+      keys.begin, products(d_o_.row(i), keys_->v_t, keys.begin, keys.end, order_), {}};
   row.terms = row.ds;
   for (std::size_t n = 0; n < row.ds.size(); ++n) {
     if (!keys.shows(static_cast<std::int64_t>(n))) {
@@ -366,8 +388,9 @@ template <typename Real>
 void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
                                   const std::vector<Real>& delta, KeyGradient& sum) const {
   const Seen rows = queries_of(j);
-  std::vector<Real> probabilities = products(k_.row(j), q_t_, rows.begin, rows.end, order_);
-  std::vector<Real> ds = products(v_.row(j), d_o_t_, rows.begin, rows.end, order_), terms = ds;
+  std::vector<Real> probabilities = products(keys_->k.row(j), q_t_, rows.begin, rows.end, order_);
+  std::vector<Real> ds = products(keys_->v.row(j), d_o_t_, rows.begin, rows.end, order_),
+                    terms = ds;
   for (std::size_t i = 0; i < ds.size(); ++i) {
     if (!rows.shows(static_cast<std::int64_t>(i))) continue;
     const std::size_t row = static_cast<std::size_t>(rows.begin) + i;
@@ -388,6 +411,8 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
   add_weighted(sum.dv_terms, probabilities, d_o_size_, rows, order_);
 }
 
+template struct KeyHead<double>;
+template struct KeyHead<float>;
 template class Head<double>;
 template class Head<float>;
 

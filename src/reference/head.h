@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -41,6 +42,26 @@ struct SumOrder {
   }
 };
 
+// A naive calculation in e4m3? Its scores are of numbers as they are stored, and take the factors
+// of q and k afterwards, as a kernel's do.
+template <typename Real>
+bool in_8_bits(const Problem& p) {
+  return std::is_same_v<Real, float> && p.dtype == DType::e4m3;
+}
+
+// A head of keys, which all of its query heads and orders of summation share. What gradients alone
+// need is empty where none are asked for, sizes where Real is not double.
+template <typename Real>
+struct KeyHead {
+  // k and v: host pointers as in the public API.
+  KeyHead(const Problem& problem, const void* k, const void* v, std::int64_t b, std::int64_t hk,
+          bool gradients, const Descales& descales = {});
+
+  std::vector<float> factors;  // of rows of k, for scores in 8 bits
+  Matrix<Real> k, v, k_t, v_t;
+  Matrix<Real> k_size, v_size;  // absolute values
+};
+
 // Attention of one query head, written as its definition. With Real = double it is the truth:
 // everything in fp64 from the stored (already rounded) inputs. With Real = float it is the
 // yardstick: the same steps done naively, with S, P, dP and dS rounded to the problem's element
@@ -50,11 +71,14 @@ struct SumOrder {
 template <typename Real>
 class Head {
  public:
+  using Keys = std::shared_ptr<const KeyHead<Real>>;
+
   // Host pointers as in the public API; d_o may be null when no gradient is asked for. `order`
-  // names one of many equally good orders of every sum.
+  // names one of many equally good orders of every sum. keys: those of this head, if they are there
+  // already.
   Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
        std::int64_t b, std::int64_t hq, int order = 0, const Logits& logits = {},
-       const BlockLists& blocks = {}, const Descales& descales = {});
+       const BlockLists& blocks = {}, const Descales& descales = {}, Keys keys = nullptr);
 
   // One row of o (dv values) and its log-sum-exp; zeros and the sink, -inf without one, when the
   // row sees no key. In fp64 `terms` of a result are the sums of the absolute values of what it is
@@ -102,9 +126,6 @@ class Head {
 
  private:
   Real round(Real value) const;
-  // A naive calculation in e4m3. Its scores are of numbers as they are stored, and take the factors
-  // of q and k afterwards, as a kernel's do.
-  bool in_8_bits() const { return std::is_same_v<Real, float> && p_.dtype == DType::e4m3; }
   bool sees(std::int64_t i, std::int64_t j) const {
     return is_visible(p_, i, j) && blocks_.sees(i, j) && logits_.sees(i, j);
   }
@@ -121,16 +142,54 @@ class Head {
 
   Problem p_;
   Real scale_;
-  std::vector<float> q_factors_, k_factors_;  // of rows, for scores in 8 bits
+  std::vector<float> q_factors_;  // of rows, for scores in 8 bits
   HeadLogits<Real> logits_;
   HeadDropout<Real> dropout_;
   SeenBlocks blocks_;
   SumOrder order_;
-  Matrix<Real> q_, k_, v_, d_o_;
-  Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;
-  Matrix<Real> q_size_, k_size_, v_size_, d_o_size_;  // absolute values, in fp64 alone
+  Keys keys_;
+  Matrix<Real> q_, d_o_;
+  Matrix<Real> q_t_, d_o_t_;
+  Matrix<Real> q_size_, d_o_size_;  // absolute values, in fp64 alone
 };
 
+// Query heads of a problem's tensors, one after another; those of one head of keys share it.
+template <typename Real>
+class Heads {
+ public:
+  Heads(const Problem& p, const ForwardArgs& a)
+      : p_(p),
+        q_(a.q),
+        k_(a.k),
+        v_(a.v),
+        logits_(a.logits),
+        blocks_(a.blocks),
+        descales_(a.descales) {}
+  Heads(const Problem& p, const BackwardArgs& a)
+      : p_(p), q_(a.q), k_(a.k), v_(a.v), d_o_(a.d_o), logits_(a.logits), blocks_(a.blocks) {}
+
+  Head<Real> at(std::int64_t b, std::int64_t hq, int order = 0) {
+    const std::int64_t hk = hq / (p_.hq / p_.hk);
+    if (keys_ == nullptr || b != b_ || hk != hk_) {
+      keys_.reset();  // room for the next
+      keys_ = std::make_shared<const KeyHead<Real>>(p_, k_, v_, b, hk, d_o_ != nullptr, descales_);
+      b_ = b, hk_ = hk;
+    }
+    return Head<Real>(p_, q_, k_, v_, d_o_, b, hq, order, logits_, blocks_, descales_, keys_);
+  }
+
+ private:
+  const Problem& p_;
+  const void *q_, *k_, *v_, *d_o_ = nullptr;
+  Logits logits_;
+  BlockLists blocks_;
+  Descales descales_;
+  typename Head<Real>::Keys keys_;
+  std::int64_t b_ = 0, hk_ = 0;
+};
+
+extern template struct KeyHead<double>;
+extern template struct KeyHead<float>;
 extern template class Head<double>;
 extern template class Head<float>;
 
