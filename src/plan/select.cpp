@@ -78,8 +78,6 @@ Config base_of(const std::string& text, const Problem& problem, const Limits& li
   if (!named && wanted == Target::cuda_sm90) {  // what no plan takes unnamed
     if constexpr (std::is_same_v<Config, ForwardConfig>) {
       candidates = sm90_candidates(problem, lower);
-    } else {
-      candidates = sm90_backward_candidates(problem, lower);
     }
   }
   const auto is_meant = [&](const Config& c) { return c.target == wanted && is_legal(c); };

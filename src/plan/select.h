@@ -49,8 +49,6 @@ Verdict backward_fits(const Problem& problem, const Limits& limits);
 
 // Has Hopper a kernel for this pass? No, with the reason.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);
-// Do plans take Hopper's backward of such problems, or only configurations that name it?
-bool takes_sm90_backward_unnamed(const Problem& problem);
 Verdict sm90_backward_fits(const Problem& problem, const Limits& limits);
 
 // Can both passes be Hopper's in fp32, whichever the problem has? No, with the reason.

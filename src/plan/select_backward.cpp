@@ -44,8 +44,7 @@ std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& p, const L
 
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
-  std::vector<BackwardConfig> legal;
-  if (takes_sm90_backward_unnamed(problem)) legal = sm90_backward_candidates(problem, limits);
+  std::vector<BackwardConfig> legal = sm90_backward_candidates(problem, limits);
   const std::vector<BackwardConfig> portable = portable_backward_candidates(problem, limits);
   legal.insert(legal.end(), portable.begin(), portable.end());
   const std::vector<BackwardConfig> fp32x3 = fp32x3_backward_candidates(problem, limits);

@@ -275,21 +275,9 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
 
-// Softcap and ALiBi of narrow heads have not been timed beside the portable kernels, which are
-// three times as slow where there is a bias.
-bool takes_sm90_backward_unnamed(const Problem& p) {
-  const bool is_timed = sm90_head_dim(p.d) > kGroupRows || p.bias;
-  return is_timed || (p.softcap == 0 && !p.alibi);
-}
-
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
-  if (!sm90_backward_candidates(p, limits).empty()) {
-    if (takes_sm90_backward_unnamed(p)) return Verdict::yes();
-    return Verdict::no(
-        "cuda_sm90's backward with d up to 64 and softcap or alibi has not been timed yet; "
-        "target=cuda_sm90 names it");
-  }
+  if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
                                                                : DqAccumulation::serialized;

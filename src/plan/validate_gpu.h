@@ -52,7 +52,7 @@ int sm90_head_dim(std::int64_t dim);
 // The same above kMostColumns, where two warpgroups share an output; 0 of others.
 int sm90_sliced_dim(std::int64_t dim);
 // No card has run their splits of keys, and more heads in a tile than others have, yet.
-inline constexpr bool kSlicedSplitsHaveRunOnGpu = false;
+inline constexpr bool kSlicedSplitsHaveRunOnGpu = true;
 inline constexpr int kMostSlicedDims = 576, kMostSlicedValues = 512;
 
 // Rows of the boxes that Hopper's forward copies keys in pages in: the most that divide a page and

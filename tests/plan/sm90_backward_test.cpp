@@ -77,19 +77,10 @@ TEST(Sm90BackwardLegality, HoppersBackwardIsTheDefaultAndTextNamesOthers) {
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
 }
 
-// What no card has run yet stands behind the portable kernels, and is taken where it is named.
-TEST(Sm90BackwardLegality, NarrowLogitsAreTakenWhereHopperIsNamed) {
-  const Problem p = parse_problem("bwd bf16 h4 s640 d64 softcap(3) alibi");
-  EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80);
-  EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("target=cuda_sm90 names it"),
-            std::string::npos);
-  EXPECT_EQ(hopper_backward(p).target, Target::cuda_sm90);
-}
-
-TEST(Sm90BackwardLegality, DropoutAndBiasesAreTaken) {
+TEST(Sm90BackwardLegality, LogitsDropoutAndBiasesAreTaken) {
   for (const char* line :
-       {"bwd bf16 causal b4 h16 s4096 d64 dropout(0.1,3)", "bwd fp16 h8 s300 d128 bias(1,h)",
-        "bwd bf16 h4 s640 d256 dropout(0.1,3)",
+       {"bwd bf16 h4 s640 d64 softcap(3) alibi", "bwd bf16 causal b4 h16 s4096 d64 dropout(0.1,3)",
+        "bwd fp16 h8 s300 d128 bias(1,h)", "bwd bf16 h4 s640 d256 dropout(0.1,3)",
         "bwd bf16 causal h4 d96 lens(640,30) bias(b,1) dropout(0.1,3)",
         "bwd bf16 causal h4 s640 d128 chunk(64) alibi bias(1,h) dropout(0.1,3)",
         "bwd bf16 h4 s640 d64 deterministic bias(1,h)"}) {
@@ -100,7 +91,7 @@ TEST(Sm90BackwardLegality, DropoutAndBiasesAreTaken) {
     EXPECT_EQ(named.target, Target::cuda_sm90) << line;
     EXPECT_TRUE(validate_config(named, p, kHopper90)) << line;
     // Beside dropout alone a warpgroup has registers for both gradients.
-    EXPECT_EQ(named.sm90_is_wide(), p.d > 128 || p.bias || p.alibi) << line;
+    EXPECT_EQ(named.sm90_is_wide(), p.d > 128 || p.bias || p.alibi || p.softcap != 0) << line;
     EXPECT_EQ(named.dropout, p.dropout > 0);
     EXPECT_EQ(named.bias, p.bias.has_value());
     EXPECT_LE(named.smem_bytes(), kHopper90.smem_bytes);
