@@ -8,6 +8,7 @@ two layers with random weights, or that of --model FOLDER. Writes serve.json (do
 latencies under "serving") and serve.png. --check compares every answer with the model's own generate().
 """
 import argparse
+import contextlib
 import http.server
 import json
 import pathlib
@@ -38,8 +39,8 @@ def draw_requests(options, vocabulary):
     return requests
 
 
-def serve(engine, requests):
-    """Runs until the last answer; arrivals are counted from now."""
+def serve(engine, requests, governor=None):
+    """Runs until the last answer; arrivals are counted from now. Under a cap prompts wait, tokens do not."""
     begin, left = time.perf_counter(), list(requests)
     for request in left:
         request.arrival_s += begin
@@ -48,6 +49,8 @@ def serve(engine, requests):
             engine.submit(left.pop(0))
         if engine.busy:
             engine.step()
+            if governor is not None:
+                governor.pace("decode" if engine.last == "decode" else "prefill")
         else:
             time.sleep(max(0.0, left[0].arrival_s - time.perf_counter()))
     return time.perf_counter() - begin
@@ -106,6 +109,8 @@ def lines(record):
         windows = f"; {spread['count']} windows: {1e3 * spread['mean']:.1f} ± {1e3 * spread['std']:.1f}" if spread["std"] else ""
         yield (f"{1e3 * record['energy_per_output_token_joules']:.1f} mJ an output token, everything included{windows}; by "
                f"{record['measurement_method']}, {record['measurement_kind']}, each {record['sampling_interval_seconds']:.3g} s")
+    if "policy" in serving:
+        yield f"{serving['policy']}: {serving['seconds_of_gaps']:.2f} s of gaps, all behind prompts"
     if record["not_measured"]:
         yield f"joules not measured: {record['not_measured']}"
 
@@ -167,6 +172,7 @@ def parse(arguments=None):
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--meter", help="whose joules, as dfa.TokenMeter's device (default: --device)")
+    parser.add_argument("--policy", help="a cap such as power_cap:400W on the meter's GPU, held by gaps behind prompts")
     parser.add_argument("--check", action="store_true", help="compare answers with generate()")
     parser.add_argument("--metrics", type=int, metavar="PORT", help="serve Prometheus' text meanwhile; 0: any port")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
@@ -176,6 +182,8 @@ def parse(arguments=None):
             parser.error(f"--{name} {getattr(options, name)}; accepted: above 0")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch finds no GPU; accepted: cpu")
+    if options.policy and (options.meter or options.device) == "cpu":
+        parser.error("--policy of a processor; accepted: with --device cuda, or a GPU as --meter")
     if options.model is not None and not options.model.is_dir():
         parser.error(f"--model {options.model}: no such folder")
     if options.budget < options.sequences:
@@ -205,15 +213,18 @@ def main(arguments=None):
     requests = draw_requests(options, model.config.get_text_config().vocab_size)
     server = expose(meter, options.metrics) if options.metrics is not None else None
     try:
-        with meter:
-            seconds = serve(engine, requests)
-    except ValueError as error:
+        governor = dfa.Governor(options.policy, device=options.meter or options.device) if options.policy else None
+        with governor or contextlib.nullcontext(), meter:
+            seconds = serve(engine, requests, governor)
+    except (RuntimeError, ValueError) as error:
         sys.exit(f"serve: {error}")
     name = str(options.model) if options.model else f"random {model.config.model_type}"
     record = meter.record(model=name, device=options.device, parameters=sum(p.numel() for p in model.parameters()), dtype=options.dtype,
                           scenario="server", requests_per_second=options.rate, seed=options.seed, batch_size=options.sequences,
                           step_tokens=options.budget)
     record["serving"] = serving_record(engine, seconds, paged.cache_bytes)
+    if governor is not None:
+        record["serving"] |= {"policy": options.policy, "seconds_of_gaps": governor.waited_s}
     print(*lines(record), sep="\n")
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "serve.json").write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")

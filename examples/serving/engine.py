@@ -68,7 +68,8 @@ class Engine:
             return []
         prefill = sum(rows for request, rows in work if not _answers(request))
         decode = sum(rows for request, rows in work if _answers(request))
-        self.steps["mixed" if prefill and decode else "prefill" if prefill else "decode"] += 1
+        self.last = "mixed" if prefill and decode else "prefill" if prefill else "decode"
+        self.steps[self.last] += 1
         ends = [request for request, rows in work if request.cached + rows == len(request.tokens)]
         if self.meter is None:
             new = self.forward(*self._batch(work))

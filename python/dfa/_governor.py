@@ -59,6 +59,11 @@ class Governor:
     each, after the card's own clock. min_energy, edp, latency:20ms (of a step) and max_performance are then policies as well, and choose a
     clock, as caps do that no lent limit holds: `clock_hz` tells which. Where clocks are no longer lent, it is the card's own.
 
+    pace("decode") and pace("prefill") tell the steps of a server apart: a token that is late is noticed, a prompt may wait. Behind a
+    step of decode there is no gap; its share is waited for behind the next prefill (or mixed) step, at_most_s at most, and the rest
+    behind those that follow. latency: is then of the steps of decode, the time between tokens. Where a second was decoded
+    although the cap asked for gaps, status is infeasible, and `reachable` what it draws.
+
     status: calibrating, silent (the power sensor has said nothing for two seconds beyond calibrate_s: no cap is held, of which
     one RuntimeWarning tells), holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
     value that can be had in `reachable`. duty: the share of the time that steps take. power_w (the mean of the last
@@ -115,12 +120,21 @@ class Governor:
             self._share.end()
         self._loop.end()
 
-    def pace(self) -> None:
-        """Waits for the GPU, then as long as the cap asks: after each step of the loop."""
-        _wait_for_gpu()
+    def pace(self, phase: str | None = None, *, at_most_s: float | None = None) -> None:
+        """Waits for the GPU, then as long as the cap asks, at_most_s at most: after each step of the loop.
+
+        phase: "prefill" (also of steps that are both), "decode", behind which nothing waits, not for the GPU either, or None.
+        """
+        if phase is not None and (not isinstance(phase, str) or phase not in ("prefill", "decode")):
+            raise ValueError(f"phase is {shown(phase)}; accepted: 'prefill', 'decode' or None")
+        if at_most_s is not None and (phase == "decode" or not _is_amount(at_most_s)):
+            raise ValueError(f"at_most_s {shown(at_most_s)}" + (" beside phase 'decode', which never waits; accepted: None" if phase == "decode" else
+                             "; accepted: seconds, 0 or more, or None"))
+        if phase != "decode":
+            _wait_for_gpu()
         if self._share is not None:
             self._share.hold()
-        self._loop.pace()
+        self._loop.pace(phase or "", float("inf") if at_most_s is None else float(at_most_s))
         if not self._has_warned and self._loop.status == "silent":
             self._has_warned = True
             warnings.warn(f"the power sensor of {self._device} says nothing, so that what a step draws is not known: the loop runs on and "

@@ -15,6 +15,7 @@ constexpr double kSlice = 0.02;     // a duty that rose ends a wait this soon
 constexpr double kShortest = 1e-4;  // a sleep overshoots by some 60 us
 constexpr std::size_t kFewest = 3;
 constexpr double kPatience = 2;  // seconds beyond the calibration without a reading
+constexpr double kMostOwed = 1;  // seconds of decode, and of a gap: what a cap is a mean of
 
 }  // namespace
 
@@ -95,29 +96,49 @@ void PacedLoop::lose_levers(const std::string& reason) {
   if (!points_.empty()) drive();
 }
 
-void PacedLoop::pace() {
+void PacedLoop::pace(Phase phase, double most_s) {
   const double took = clock_.now_s() - resumed_s_;
-  times_.add(took);
-  if (calibrated()) {
-    driver_->set_activity({.call_s = took, .step_s = times_.work_s()});
-    wait();
+  if (phase == Phase::decode) {
+    decode(took);
   } else {
-    calibrate(took);
+    times_.add(decoded_s_ + took);
+    decoded_s_ = 0;
+    overdrawn_ = false;
+    if (calibrated()) {
+      const bool by_decode = of_time() && decode_steps_ > 0;
+      driver_->set_activity(
+          {.call_s = by_decode ? std::nullopt : std::optional(took), .step_s = step_s()});
+      wait(most_s);
+    }
   }
+  if (!calibrated()) calibrate(took, phase);
   resumed_s_ = clock_.now_s();
 }
 
+// Without a gap: the work is part of the next step that has one. Where no gap is asked for,
+// nothing is owed.
+void PacedLoop::decode(double took_s) {
+  ++decode_steps_;
+  if (!calibrated()) return;
+  driver_->set_activity({.call_s = took_s, .step_s = step_s()});
+  decoded_s_ = pacer_.duty() < 1 ? decoded_s_ + took_s : 0;
+  overdrawn_ = decoded_s_ > kMostOwed;
+  decoded_s_ = std::min(decoded_s_, kMostOwed);
+}
+
 // The first half lets sensors and clocks settle.
-void PacedLoop::calibrate(double took_s) {
+void PacedLoop::calibrate(double took_s, Phase phase) {
   const double spent = clock_.now_s() - begin_s_;
   if (spent < options_.calibrate_s / 2) return;
-  steps_s_.push_back(took_s);
+  (phase == Phase::decode ? decodes_s_ : steps_s_).push_back(took_s);
   auto reading = meters_.mean != nullptr ? meters_.mean->read() : std::nullopt;
   if (!reading) reading = meters_.power->read();  // where means stay away, too
   if (reading) readings_w_.push_back(reading->value);
   misses_ = reading ? 0 : misses_ + 1;
   silent_ = misses_ >= kFewest && spent >= options_.calibrate_s + kPatience;
-  if (silent_) steps_s_.clear();  // what a step takes is of the time in which there are watts
+  if (silent_)
+    steps_s_.clear(),
+        decodes_s_.clear();  // what a step takes is of the time in which there are watts
   if (spent < options_.calibrate_s || readings_w_.size() < kFewest) return;
   add_point();
   if (clocks_hz_.empty()) return drive();
@@ -134,13 +155,15 @@ void PacedLoop::add_point() {
         "the loop draws {:.0f} W and the card {:.0f} W when idle: there is nothing to hold", watts,
         options_.idle_w));
   }
-  const double step_s = measure::summarize(steps_s_).median;
+  const bool by_decode = steps_s_.empty() || (of_time() && !decodes_s_.empty());
+  const double step_s = measure::summarize(by_decode ? decodes_s_ : steps_s_).median;
   points_.push_back({.label = "one step of the loop",
                      .time_s = step_s,
                      .power_w = watts,
                      .energy_j = watts * step_s,
                      .clock_hz = clock_hz_});
   steps_s_.clear();
+  decodes_s_.clear();
   readings_w_.clear();
 }
 
@@ -160,20 +183,22 @@ void PacedLoop::drive() {
         last_ = made;
       },
       options_.look_s);
-  driver_->set_activity({.step_s = times_.work_s()});
+  driver_->set_activity({.step_s = step_s()});
   driver_->start();
 }
 
-// What is too short for a sleep is owed: the gaps of many short steps are one.
-void PacedLoop::wait() {
+// What is too short for a sleep is owed: the gaps of many short steps are one. So is what is longer
+// than a wait may be.
+void PacedLoop::wait(double most_s) {
   const double begin = clock_.now_s();
   double left = 0;
   for (;;) {
-    left = owed_s_ + times_.gap_s(pacer_.duty()) - (clock_.now_s() - begin);
-    if (left < kShortest) break;
-    clock_.sleep_s(std::min(left, kSlice));
+    const double waited = clock_.now_s() - begin, duty = pacer_.duty();
+    left = duty < 1 ? owed_s_ + times_.gap_s(duty) - waited : 0;
+    if (std::min(left, most_s - waited) < kShortest) break;
+    clock_.sleep_s(std::min({left, most_s - waited, kSlice}));
   }
-  owed_s_ = std::max(0.0, left);
+  owed_s_ = std::clamp(left, 0.0, kMostOwed);
   waited_s_ += clock_.now_s() - begin;
 }
 

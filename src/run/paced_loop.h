@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +29,14 @@ struct LoopOptions {
   double look_s = power::Driver::kTick;  // how often the governor's thread looks
 };
 
+// What a step of the loop was, where steps are told apart, as a server's are: a prompt may wait,
+// and a token that is late is noticed.
+enum class Phase : int {
+  any,
+  prefill,  // or both
+  decode,   // no gap follows: the step is paid for behind the next one of another phase
+};
+
 // Somebody's own loop, a training say, held under a cap by gaps after its steps and by the levers
 // of the card that are lent, or run at the clock that a policy chooses. Nothing is known of a step
 // but when it ends and what the card drew meanwhile.
@@ -38,8 +47,10 @@ class PacedLoop {
   PacedLoop(const LoopOptions& options, const power::Telemetry& meters, Clock& clock);
   ~PacedLoop();
 
-  // At the end of each step, when its work is done: waits as the policy asks.
-  void pace();
+  // At the end of each step, when its work is done: waits as the policy asks, but never behind a
+  // step of decode and for most_s at most. What is not waited then is owed, of a second's work at
+  // most. A policy of time goes by the steps of decode alone, where there were any.
+  void pace(Phase phase = Phase::any, double most_s = std::numeric_limits<double>::infinity());
 
   // From now on, from any thread: another value of the same kind of cap. Throws InvalidArgument for
   // another kind.
@@ -54,19 +65,28 @@ class PacedLoop {
   // Is nothing held because the power sensor says nothing, so that what the loop draws is not
   // known? From any thread.
   bool silent() const { return silent_; }
+  // Has it decoded for so long, while the cap asked for gaps, that they are no longer owed? Then
+  // the cap is not held. From any thread.
+  bool overdrawn() const { return overdrawn_; }
   // What the loop drew without gaps, once that is known.
   std::optional<double> full_w() const;
   double duty() const { return pacer_.duty(); }
   double waited_s() const { return waited_s_; }
-  long long steps() const { return times_.steps(); }
+  long long steps() const { return times_.steps() + decode_steps_; }
   std::optional<power::Decision> last() const;  // of the governor, once there is one
 
  private:
-  void calibrate(double took_s);
+  void calibrate(double took_s, Phase phase);
+  void decode(double took_s);
   void add_point();
   void drive();
+  bool of_time() const { return options_.policy.latency_s().has_value(); }
+  // The work between two gaps, once there was one that ended.
+  std::optional<double> step_s() const {
+    return times_.steps() > 0 ? std::optional(times_.work_s()) : std::nullopt;
+  }
   Actuator& actuator() { return levers_ ? static_cast<Actuator&>(*levers_) : pacer_; }
-  void wait();
+  void wait(double most_s);
 
   const LoopOptions options_;
   const power::Telemetry meters_;
@@ -80,15 +100,17 @@ class PacedLoop {
   std::unique_ptr<power::Driver> driver_;
   mutable std::mutex mutex_;
   std::optional<power::Decision> last_;
-  std::vector<double> steps_s_, readings_w_;  // of the calibration at one clock
-  std::size_t misses_ = 0;                    // steps since the last reading of the calibration
-  std::atomic<bool> silent_{false};
+  std::vector<double> steps_s_, decodes_s_, readings_w_;  // of the calibration at one clock
+  std::size_t misses_ = 0;  // steps since the last reading of the calibration
+  std::atomic<bool> silent_{false}, overdrawn_{false};
   std::vector<double> clocks_hz_;       // still to be measured, the next one last
   std::optional<double> clock_hz_;      // at which it measures
   std::vector<OperatingPoint> points_;  // measured, at the card's own clock first
   StepTimes times_;
   double begin_s_ = 0;  // of the calibration at that clock
   double resumed_s_ = 0, waited_s_ = 0, owed_s_ = 0;
+  double decoded_s_ = 0;  // since the last step that could wait, and not paid for yet
+  long long decode_steps_ = 0;
 };
 
 }  // namespace dfa::run

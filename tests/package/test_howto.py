@@ -6,8 +6,11 @@ import re
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+
+import dfa
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -19,12 +22,15 @@ def fences(page, language):
 
 def test_a_training_job_under_a_cap(fake_nvml, capsys):
     fake_nvml("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 600 20 0.7\nlimit 700\n")
-    capped, metered = fences("cap-a-training-job.md", "python")
+    capped, served, metered = fences("cap-a-training-job.md", "python")
     here = 'Governor("power_cap:500W", device="GPU-aa", idle_w=100, calibrate_s=0.5)'
     assert 'Governor("power_cap:500W")' in capped
     names = {"batches": range(200), "train_step": lambda batch: time.sleep(0.005)}
     exec(capped.replace('Governor("power_cap:500W")', here), names)
     assert names["governor"].waited_s > 0.1
+    steps = [SimpleNamespace(prompts=i % 4 == 0, run=lambda: time.sleep(0.005)) for i in range(400)]
+    exec(served.replace('Governor("power_cap:500W")', here), served_names := {"dfa": dfa, "steps": steps})
+    assert 0.1 < served_names["governor"].waited_s < 100 * 0.03 and served_names["governor"].steps == 400
     exec(metered.replace("EnergyMeter()", 'EnergyMeter("cpu")'), names)
     assert "200 steps" in capsys.readouterr().out
 

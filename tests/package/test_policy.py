@@ -144,6 +144,33 @@ def test_a_governor_lets_steps_be_that_draw_less(card):
     assert governor.waited_s < 0.05
 
 
+def test_a_server_decodes_without_gaps_and_waits_behind_prompts(card):
+    card("sine 600 5 0.7")
+    with dfa.Governor("power_cap:400W", device="GPU-aa", calibrate_s=0.2, idle_w=100) as governor:
+        end = time.monotonic() + 30
+        while governor.duty == 1 and time.monotonic() < end:
+            time.sleep(0.004)
+            governor.pace("prefill")
+        waited = governor.waited_s
+        for _ in range(50):
+            time.sleep(0.004)
+            governor.pace("decode")
+        assert governor.waited_s == waited and governor.duty < 1
+        governor.pace("prefill", at_most_s=0.01)
+        assert waited < governor.waited_s < waited + 0.1
+        while governor.status != "infeasible" and time.monotonic() < end:  # a second of it, and nothing is paid
+            time.sleep(0.004)
+            governor.pace("decode")
+        assert governor.status == "infeasible" and 560 < governor.reachable < 640
+        for wrong, words in ((("Decode",), "phase is 'Decode'; accepted: 'prefill', 'decode' or None"), ((3,), "phase is 3")):
+            with pytest.raises(ValueError, match=words):
+                governor.pace(*wrong)
+        for phase, seconds, words in (("decode", 0.1, "beside phase 'decode', which never waits"), ("prefill", -1, "at_most_s -1; accepted: seconds"),
+                                      (None, "1", "at_most_s '1'")):
+            with pytest.raises(ValueError, match=words):
+                governor.pace(phase, at_most_s=seconds)
+
+
 def test_a_governor_measures_the_idle_card(card):
     card("constant 120")
     with dfa.Governor("power_cap:500W", device="GPU-aa", calibrate_s=60) as governor:

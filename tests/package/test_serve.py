@@ -161,6 +161,12 @@ def test_joules_of_a_card(example, tmp_path, fake_nvml, capsys):
     assert record["device"]["power_limit_watts"] == 700 and "mJ an output token" in capsys.readouterr().out
     assert record["average_power_watts"] == pytest.approx(500, rel=0.1)
     assert record["phases"]["decode"]["energy_per_token_joules"] > 0 and record["phases"]["mixed"]["steps"] == 0
+    example.main(["--requests", "6", "--rate", "50", "--meter", "GPU-aa", "--policy", "power_cap:900W", "--out", str(tmp_path)])
+    serving = json.loads((tmp_path / "serve.json").read_text())["serving"]
+    assert serving["policy"] == "power_cap:900W" and serving["seconds_of_gaps"] < 0.1
+    assert "all behind prompts" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="serve: policy 'power_cup"):
+        example.main(["--meter", "GPU-aa", "--policy", "power_cup:900W", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="serve: device 'GPU-bb'"):
         example.main(["--meter", "GPU-bb", "--out", str(tmp_path)])
 
@@ -169,7 +175,7 @@ def test_options_are_checked(example, capsys):
     with pytest.raises(SystemExit):
         example.main(["--model", "/no/such/folder"])
     assert "no such folder" in capsys.readouterr().err
-    for wrong in (["--rate", "0"], ["--requests", "-1"], ["--budget", "4"], ["--rate", "nan"]):
+    for wrong in (["--policy", "power_cap:400W"], ["--rate", "0"], ["--requests", "-1"], ["--budget", "4"], ["--rate", "nan"]):
         with pytest.raises(SystemExit) as ended:
             example.main(wrong)
         assert ended.value.code == 2 and "accepted" in capsys.readouterr().err
