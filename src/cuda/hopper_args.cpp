@@ -52,6 +52,21 @@ gpu::TiledTensor v_tensor(const Problem& p, const ForwardConfig& c) {
                        p.hk, rows, c.block_k, c.value_dim);
 }
 
+// Lengths beyond those that kernels count are of one block.
+DescaleBlocks descale_blocks(const Problem& p, const ForwardConfig& c, const Descales& descales) {
+  if (!c.descale_blocks) return {};
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const std::int64_t tiles = (p.descale_rows + c.block_k - 1) / c.block_k;
+  DescaleBlocks all{.q = descales.q.block,
+                    .k = descales.k.block,
+                    .v = descales.v.block,
+                    .queries = static_cast<int>(std::min(p.descale_rows, kMost)),
+                    .tiles = static_cast<int>(std::min(tiles, kMost)),
+                    .tiles_inverse = 0};
+  all.tiles_inverse = MultipliedChunks::inverse_of(all.tiles);
+  return all;
+}
+
 // Keys that are copied at once by a backward.
 int key_box_rows(const BackwardConfig& c) { return c.masked ? kGroupRows : c.block_k; }
 
@@ -101,7 +116,8 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
 Sm90E4m3Args HopperForwardArgs::e4m3_with(const ForwardArgs& pointers, int blocks) const {
   const auto of = [](const Descale& d) { return DescaleArgs{d.values, d.batch, d.head}; };
   const Descales& descales = pointers.descales;
-  return {with(pointers, blocks), of(descales.q), of(descales.k), of(descales.v)};
+  return {with(pointers, blocks), of(descales.q), of(descales.k), of(descales.v),
+          descale_blocks(problem_, config_, descales)};
 }
 
 Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, int blocks) const {

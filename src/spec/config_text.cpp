@@ -66,6 +66,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     visit("split_kv", config.split_kv);
     visit("split_keys", config.split_keys);
     if (!sm90) visit("kv_e4m3", config.kv_e4m3);
+    if (sm90) visit("descale_blocks", config.descale_blocks);
   }
 }
 
@@ -115,6 +116,7 @@ constexpr struct {
                 {"split_kv", "false"},
                 {"split_keys", "0"},
                 {"kv_e4m3", "false"},
+                {"descale_blocks", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

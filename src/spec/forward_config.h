@@ -78,6 +78,8 @@ struct ForwardConfig {
   // Of split_kv: k and v are in e4m3 beside q of 16 bits. They are widened to fp16 between shared
   // memory and the products, which are of fp16 whatever q is.
   bool kv_e4m3 = false;
+  // Of cuda_sm90 in e4m3: blocks of rows of q, k and v have factors of their own (descale_rows).
+  bool descale_blocks = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.

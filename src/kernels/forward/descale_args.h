@@ -9,8 +9,9 @@ struct DescaleArgs {
   const float* values;
   long long batch, head;
 
-  DFA_HOST_DEVICE float of(int at_batch, int kv_head) const {
-    return values == nullptr ? 1.f : values[at_batch * batch + kv_head * head];
+  // `more`: of blocks of rows, where a block's factor lies behind the first of its head.
+  DFA_HOST_DEVICE float of(int at_batch, int kv_head, long long more = 0) const {
+    return values == nullptr ? 1.f : values[at_batch * batch + kv_head * head + more];
   }
 };
 

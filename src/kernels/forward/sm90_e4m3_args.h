@@ -5,10 +5,18 @@
 
 namespace dfa {
 
+// Blocks of rows that have factors of their own.
+struct DescaleBlocks {
+  long long q, k, v;       // elements from one block's factor to the next one's
+  int queries, tiles;      // of a block: rows of q, tiles of keys
+  unsigned tiles_inverse;  // of MultipliedChunks
+};
+
 // What sm90_e4m3_forward is passed. Its map of v is of what pack_values leaves, in boxes of
 // block_k columns and value_dim rows.
 struct Sm90E4m3Args : Sm90ForwardArgs {
   DescaleArgs q_descale, k_descale, v_descale;
+  DescaleBlocks blocks;  // of ForwardConfig::descale_blocks
 };
 
 // pack_values: v in e4m3, transposed, [b, hk, tiles of block_k keys, value_dim, block_k]. Keys and

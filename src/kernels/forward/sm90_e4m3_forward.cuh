@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/forward/sm90_e4m3_args.h"
+#include "kernels/forward/e4m3_factors.cuh"
 #include "kernels/forward/sm90_forward.cuh"
 
 // Hopper's forward in e4m3: the roles, barriers and walk of sm90_forward, with bf16 output.
@@ -12,7 +12,9 @@
 // exponentials. Life of a step, walked from the last key down:
 //   tensor cores   S of tile i | part 0 of P V of tile i + 1 | part 1 … | last part
 //   threads        wait for S, maxima, some exponentials, add part 0, more, … | add the last part
-// Factors of q and k go into the scale of a work tile, that of v into its last division. A row's
+// Factors of q and k go into the scale of a work tile, that of v into its last division. Where
+// blocks of rows have their own (`descale_blocks`), each tile of keys has a scale, and references
+// are in exponents of 2, whatever it is; v's is what the step's product is added times. A row's
 // reference follows its maximum: weights reach from 2^8 down to the least number of e4m3.
 namespace dfa {
 
@@ -28,6 +30,9 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
   static constexpr int kParts = kConfig.value_parts();
   static constexpr int kPart = kValues / kParts;  // fragments
   static constexpr int kWeighed = kKeys / kParts;
+  static constexpr bool kBlocks = kConfig.descale_blocks;
+  using Factors = E4m3Factors<kBlocks>;
+  using StepFactors = typename Factors::Steps;
   using Weights = unsigned[kSteps][4];
   using Part = float[kPart][4];
   static_assert(kConfig.q_stages == 2 && !Base::kSplitKv && Logits::kPlain && !kConfig.sink);
@@ -59,14 +64,22 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
   }
 
   // The part's product is done.
-  static DFA_DEVICE void add(Output& output, Part& sums, Weights& weights, int part) {
+  static DFA_DEVICE void add(Output& output, Part& sums, Weights& weights, int part,
+                             const StepFactors& factors) {
     ptx::wait_products<0>();
     ptx::pin(sums);
     ptx::pin(weights);
 #pragma unroll
     for (int n = 0; n < kPart; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) output[part * kPart + n][i] += sums[n][i];
+      for (int i = 0; i < 4; ++i) {
+        float& sum = output[part * kPart + n][i];
+        if constexpr (kBlocks) {
+          sum = fmaf(sums[n][i], factors.values.value, sum);
+        } else {
+          sum += sums[n][i];
+        }
+      }
     }
   }
 
@@ -74,19 +87,20 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
   // of all of them.
   template <typename Beside>
   static DFA_DEVICE void add_parts(Output& output, Part& sums, Weights& weights, unsigned v,
-                                   const Beside& beside) {
+                                   const StepFactors& factors, const Beside& beside) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       beside(part);
       if (part + 1 == kParts) continue;
-      add(output, sums, weights, part);
+      add(output, sums, weights, part, factors);
       multiply_values(sums, weights, v, part + 1);
     }
   }
 
   // The last part, then the stage of v is empty.
-  static DFA_DEVICE void end_values(Output& output, Part& sums, Weights& weights, Rings& rings) {
-    add(output, sums, weights, kParts - 1);
+  static DFA_DEVICE void end_values(Output& output, Part& sums, Weights& weights, Rings& rings,
+                                    const StepFactors& factors) {
+    add(output, sums, weights, kParts - 1, factors);
     rings.v.release(Base::lane());
     rings.v.next();
   }
@@ -104,22 +118,52 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
     }
   }
 
-  // Of a work tile: the scale of its logits, as an exponent of 2, and what its output is multiplied
-  // by. A scale of 0 is taken for the least number, so that what the mask hides stays hidden.
-  struct Factors {
-    float scale_log2, value;
-
-    DFA_DEVICE float magnitude() const {
-      constexpr float kLeast = 0x1p-126f;
-      const float magnitude = fabsf(scale_log2);
-      return magnitude == 0 ? kLeast : magnitude;
-    }
-  };
-  static DFA_DEVICE Factors factors_of(const Sm90E4m3Args& a, const Order& order) {
-    const int batch = order.seq.batch;
+  static DFA_DEVICE Factors factors_of(const Sm90E4m3Args& a, const Order& order, int row) {
     const int kv_head = order.head / (a.args.hq / kPacked / a.args.hk);
-    return {a.args.scale_log2 * a.q_descale.of(batch, kv_head) * a.k_descale.of(batch, kv_head),
-            a.v_descale.of(batch, kv_head)};
+    return Factors::of(a, order.seq.batch, kv_head, row / kQueryRows);
+  }
+
+  // Keys whose scores are used as they come, where each tile has a sign of its own.
+  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Order& order, int row,
+                                         const Factors& factors) {
+    if constexpr (kBlocks) {
+      return Base::plain_keys(args, order.seq, row, 1);
+    } else {
+      return Base::plain_keys(args, order.seq, row, factors.scale_log2);
+    }
+  }
+  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const Logits& logits,
+                                 const Order& order, const TileRange& plain, int row, int tile,
+                                 const Factors& factors, const StepFactors& of_step) {
+    if constexpr (kBlocks) {
+      const float scale = of_step.scores.scale_log2;
+      Base::prepare(scores, args, logits, order.seq, Base::negates(scale) ? TileRange{0, 0} : plain,
+                    row, tile, scale);
+    } else {
+      Base::prepare(scores, args, logits, order.seq, plain, row, tile, factors.scale_log2);
+    }
+  }
+
+  static DFA_DEVICE bool update_max(Softmax& softmax, const Scores& scores,
+                                    const StepFactors& factors) {
+    if constexpr (kBlocks) {
+      const float magnitude = e4m3_magnitude(factors.scores.scale_log2);
+      const float most[2] = {magnitude * Softmax::highest(scores, 0),
+                             magnitude * Softmax::highest(scores, 1)};
+      return softmax.update_max(most);
+    } else {
+      return softmax.update_max(scores);
+    }
+  }
+
+  template <int kColumns>
+  static DFA_DEVICE void exp2(Softmax& softmax, float (&scores)[kColumns][4],
+                              const StepFactors& factors) {
+    if constexpr (kBlocks) {
+      softmax.exp2(scores, e4m3_magnitude(factors.scores.scale_log2));
+    } else {
+      softmax.exp2(scores);
+    }
   }
 
   static DFA_DEVICE void compute(const Sm90E4m3Args& a, Rings rings, int group) {
@@ -131,12 +175,12 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
       const Order order = Order::told(rings.order(), Base::lane());
       if (order.place == Order::kOver) break;
       const int row = order.row + group * kGroupRows;
-      const Factors factors = factors_of(a, order);
+      const Factors factors = factors_of(a, order, row);
       const TileRange tiles = Base::own_tiles(a, order.seq, row);
-      const TileRange plain = Base::plain_keys(args, order.seq, row, factors.scale_log2);
+      const TileRange plain = plain_keys(args, order, row, factors);
       const Logits logits(args, order.seq, order.head, row + Base::warp_row());
       const unsigned q = rings.q.tile() + group * Base::kQGroupBytes;
-      Softmax softmax(factors.magnitude());
+      Softmax softmax(factors.unit());
       Output output;
 #pragma unroll
       for (int n = 0; n < kValues; ++n) {
@@ -150,6 +194,9 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
         Scores scores;
         Weights weights;
         Part sums;
+        StepFactors of_step;
+        if constexpr (kBlocks) of_step.load(factors, a, tiles.end - 1);
+        if constexpr (kBlocks) of_step.step();
         rings.k.wait_full();
         ptx::pin(scores);
         multiply_scores(scores, q, rings.k.tile());
@@ -158,15 +205,16 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
         ptx::pin(scores);
         rings.k.release(Base::lane());
         rings.k.next();
-        Base::prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1,
-                      factors.scale_log2);
-        softmax.update_max(scores);
-        softmax.exp2(scores);
+        prepare(scores, args, logits, order, plain, row, tiles.end - 1, factors, of_step);
+        update_max(softmax, scores, of_step);
+        exp2(softmax, scores, of_step);
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
-          if (under_way) end_values(output, sums, weights, rings);
+          if constexpr (kBlocks) of_step.load(factors, a, tile);
+          if (under_way) end_values(output, sums, weights, rings, of_step);
           under_way = true;
+          if constexpr (kBlocks) of_step.step();
           round(weights, scores);
           if (moved) softmax.rescale(output);
           rings.k.wait_full();
@@ -182,22 +230,24 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
           ptx::pin(scores);
           rings.k.release(Base::lane());
           rings.k.next();
-          Base::prepare(scores, args, logits, order.seq, plain, row, tile, factors.scale_log2);
-          moved = softmax.update_max(scores);
-          add_parts(output, sums, weights, rings.v.tile(), [&](int part) {
-            softmax.exp2(reinterpret_cast<float(&)[kWeighed][4]>(scores[part * kWeighed]));
+          prepare(scores, args, logits, order, plain, row, tile, factors, of_step);
+          moved = update_max(softmax, scores, of_step);
+          add_parts(output, sums, weights, rings.v.tile(), of_step, [&](int part) {
+            exp2(softmax, reinterpret_cast<float(&)[kWeighed][4]>(scores[part * kWeighed]),
+                 of_step);
           });
         }
-        if (under_way) end_values(output, sums, weights, rings);
+        if (under_way) end_values(output, sums, weights, rings, of_step);
+        if constexpr (kBlocks) of_step.step();
         if (moved) softmax.rescale(output);
         rings.v.wait_full();
         round(weights, scores);
         ptx::pin(sums);
         ptx::pin(weights);
         multiply_values(sums, weights, rings.v.tile(), 0);
-        add_parts(output, sums, weights, rings.v.tile(), [](int) {});
+        add_parts(output, sums, weights, rings.v.tile(), of_step, [](int) {});
         softmax.finish(inverse, lse);
-        end_values(output, sums, weights, rings);
+        end_values(output, sums, weights, rings, of_step);
         Base::let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);
       } else {
         if (stored) Base::release_stored(rings.q, 1);
@@ -206,8 +256,10 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
         Base::let_pass(rings, all, all - 1, group);
       }
       stored = true;
-      inverse[0] *= factors.value;
-      inverse[1] *= factors.value;
+      if constexpr (!kBlocks) {
+        inverse[0] *= factors.value;
+        inverse[1] *= factors.value;
+      }
       const typename Store::Rows rows{order.seq, order.head, order.row, group,
                                       row + Base::warp_row()};
       Store::lse(args, rows, lse);

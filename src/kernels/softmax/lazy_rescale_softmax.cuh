@@ -90,6 +90,13 @@ class LazyRescaleSoftmaxOf {
 
   template <int kColumns>
   DFA_DEVICE void exp2(float (&scores)[kColumns][4]) {
+    exp2(scores, magnitude_);
+  }
+
+  // The same of scores with a magnitude of their own, where references are exponents: that of the
+  // softmax is 1.
+  template <int kColumns>
+  DFA_DEVICE void exp2(float (&scores)[kColumns][4], float magnitude) {
     const float shift[2] = {shift_of(0), shift_of(1)};
 #pragma unroll
     for (int n = 0; n < kColumns; ++n) {
@@ -97,8 +104,8 @@ class LazyRescaleSoftmaxOf {
       for (int half = 0; half < 2; ++half) {
         float& first = scores[n][2 * half];
         float& second = scores[n][2 * half + 1];
-        first = ptx::exp2(fmaf(first, magnitude_, shift[half]));
-        second = ptx::exp2(fmaf(second, magnitude_, shift[half]));
+        first = ptx::exp2(fmaf(first, magnitude, shift[half]));
+        second = ptx::exp2(fmaf(second, magnitude, shift[half]));
         sum_[half] += first + second;
       }
     }
