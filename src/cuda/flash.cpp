@@ -93,9 +93,11 @@ class LeftPadded final : public Launcher<ForwardArgs> {
 
 }  // namespace
 
-Verdict flash_supports(const Problem& p, const Limits& limits) {
+Verdict flash_supports(const Problem& p, const Limits& limits, const std::string& text) {
   if (has_forward(p)) {
-    if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
+    const Verdict ok = validate_config(select_forward(p, limits), p, limits);
+    const auto named = [&] { return gpu_forward_base(text, p, limits); };
+    if (!ok && (text.empty() || !validate_config(named(), p, limits))) return ok;
   }
   return has_backward(p) ? backward_fits(p, limits) : Verdict::yes();
 }

@@ -17,6 +17,10 @@ inline constexpr MeasuredTile kGuessedE4m3[] = {
     {DType::e4m3, 256, {4.2, 0.82}, {4.2, 0.86}, {128, 64, 2, 2, false}},
 };
 
+// Of factors of blocks of rows first, where none of those divides the blocks: as many keys as the
+// least block has.
+inline constexpr Sm90Tile kE4m3BlockTiles[] = {{192, 64, 4, 2, false}, {128, 64, 4, 2, false}};
+
 // What else there is of it: pairs, other dims of values, and the least.
 inline constexpr Sm90Tile kOtherE4m3[] = {
     {128, 96, 4, 2, true, 2}, {128, 64, 4, 2, true}, {128, 64, 2, 2, true},

@@ -195,6 +195,9 @@ std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
   for (const PricedTile& priced : priced_sm90_tiles(problem, sm_count))
     tiles.push_back(priced.tile);
   if (problem.dtype == DType::e4m3) {
+    if (problem.descale_rows > 0) {
+      tiles.insert(tiles.end(), std::begin(kE4m3BlockTiles), std::end(kE4m3BlockTiles));
+    }
     for (const MeasuredTile& m : kGuessedE4m3) tiles.push_back(m.tile);
     tiles.insert(tiles.end(), std::begin(kOtherE4m3), std::end(kOtherE4m3));
     return tiles;
@@ -251,7 +254,8 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .paged = p.paged(),
                        .ranges = !p.mask.is_window(),
                        .dropout = p.dropout > 0,
-                       .blocks = p.blocks.has_value()};
+                       .blocks = p.blocks.has_value(),
+                       .descale_blocks = p.descale_rows > 0};
   set_logits(config, p);
   return config;
 }
@@ -347,6 +351,7 @@ ForwardConfig split_sliced_config_of(const Problem& p, const Limits& limits) {
 
 // Plans take what a card has run; what none has is there for configurations that name it.
 bool is_taken_unnamed(const ForwardConfig& c) {
+  if (c.descale_blocks) return kE4m3BlockFactorsHaveRunOnGpu;
   return kSlicedSplitsHaveRunOnGpu || !c.sliced() || c.num_splits == 0;
 }
 
@@ -454,7 +459,9 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
   }
   if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
-    return config_of(problem, kLeastE4m3Tile);  // which says why
+    ForwardConfig least = config_of(problem, kLeastE4m3Tile);  // which says why
+    if (validate_hopper(least, problem, limits)) least.descale_blocks = false;
+    return least;
   }
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? config_of(problem, within_blocks(problem, kForwardTiles[0]), limits)
@@ -466,8 +473,10 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   const std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   if (std::ranges::any_of(legal, &is_taken_unnamed)) return Verdict::yes();
   if (!legal.empty()) {
-    return Verdict::no(
-        "cuda_sm90 splits keys of d and dv above 256 on no card yet; target=cuda_sm90 names it");
+    const char* const what = legal[0].descale_blocks ? "multiplies factors of blocks of rows"
+                                                     : "splits keys of d and dv above 256";
+    return Verdict::no("cuda_sm90 " + std::string(what) +
+                       " on no card yet; target=cuda_sm90 names it");
   }
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;

@@ -68,6 +68,9 @@ Verdict validate_on_gpu(const Config& c, const Problem& problem, const Limits& l
   if (limits.highest == Target::cuda_sm75 && c.target == Target::cuda_sm80) {
     return no("cuda_sm80 runs from compute capability 8.0 on");
   }
+  if constexpr (requires { c.descale_blocks; }) {
+    if (c.descale_blocks && !is_e4m3(c)) return no("descale_blocks=true is of cuda_sm90 in e4m3");
+  }
   if (c.target != Target::cuda_sm90) return validate_portable(c, p, limits);
   if (is_fp32x3(c)) return validate_fp32x3(c, p, limits);
   if constexpr (requires { is_e4m3(c); }) {

@@ -14,6 +14,23 @@ constexpr int kMostGroups = 3;
 constexpr int kMostStages = 4;
 constexpr int kQStages = 2;
 
+// A tile of keys has one factor of k and one of v.
+Verdict validate_factors(const ForwardConfig& c, const Problem& p) {
+  if (p.descale_rows == 0) {
+    return require(!c.descale_blocks, "descale_blocks=true is of factors of blocks of rows");
+  }
+  return all({
+      require(c.descale_blocks, "descale_rows(", p.descale_rows,
+              ") takes descale_blocks=true of cuda_sm90",
+              kE4m3BlockFactorsHaveRunOnGpu
+                  ? ""
+                  : ", which no card has run yet; target=cuda_sm90 names it, or take backend cpu"),
+      require(p.descale_rows % c.block_k == 0 || p.descale_rows >= p.sk, "block_k=", c.block_k,
+              " but descale_blocks=true takes tiles of keys that divide blocks of ", p.descale_rows,
+              " rows"),
+  });
+}
+
 Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   constexpr int kStep = 16, kOutputStep = 8;  // the copy engine, and loads of v, step in 16 bytes
   return all({
@@ -23,9 +40,7 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
       validate_varlen(c.varlen, p),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1),
               "varlen=true takes cluster=1 and pack_gqa=1"),
-      require(p.descale_rows == 0,
-              "cuda_sm90 in e4m3 takes factors of whole sequences, no "
-              "descale_rows; take backend cpu"),
+      validate_factors(c, p),
       validate_plain_logits(p),
       validate_logits(c, p),
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),

@@ -25,7 +25,8 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
-// Hopper's in e4m3.
+// Hopper's in e4m3. No card has run its factors of blocks of rows yet.
+inline constexpr bool kE4m3BlockFactorsHaveRunOnGpu = false;
 Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 
 // Of cuda_sm80: kernels of a cache in e4m3 beside q of another type are of such problems, and such
