@@ -5,6 +5,7 @@
 #include "cuda/chosen_device.h"
 #include "cuda/flash.h"
 #include "cuda_backend/backend_test_case.h"
+#include "plan/validate_gpu.h"
 
 namespace dfa {
 namespace {
@@ -36,6 +37,24 @@ TEST_F(CudaBackendTest, E4m3TransposesVThenAttends) {
       EXPECT_EQ(pointers[1], first[i][1]);
     }
   }
+}
+
+// What no plan takes unnamed a configuration may name, at the door too.
+TEST_F(CudaBackendTest, E4m3WithFactorsOfBlocksOfRowsIsThereWhereItIsNamed) {
+  const Problem p = parse_problem(std::string(kLine) + " descale_rows(64)");
+  const PlanOptions unnamed{.backend = "cuda"};
+  PlanOptions named = unnamed;
+  named.config = "target=cuda_sm90";
+  const Verdict can = cuda_backend().supports(p, unnamed);
+  EXPECT_EQ(bool(can), kE4m3BlockFactorsHaveRunOnGpu);
+  EXPECT_EQ(can.reason.find("no card has run") == std::string::npos, kE4m3BlockFactorsHaveRunOnGpu);
+  EXPECT_EQ(cuda_backend().supports(p, named).reason, "");
+  const Plan plan = dfa::plan(p, named);
+  EXPECT_NE(plan.config.find(".descale_blocks=true"), std::string::npos) << plan.config;
+  named.config = "target=cuda_sm90,block_k=192";
+  EXPECT_THROW(dfa::plan(p, named), Error);
+  const Problem wide = parse_problem("fwd e4m3 b1 h1 s64 d320 descale_rows(64)");
+  EXPECT_NE(cuda_backend().supports(wide, named).reason.find("256"), std::string::npos);
 }
 
 }  // namespace

@@ -157,10 +157,13 @@ TEST_P(CompileTest, EveryHopperForwardInE4m3CompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const int d : {64, 96, 128, 192, 256}) {
     for (const int dv : {64, 128, 192, 256}) {
-      const Problem p{.dtype = DType::e4m3, .sq = 64, .sk = 64, .d = d, .dv = dv};
-      const auto candidates = sm90_candidates(p, limits_);
-      ASSERT_FALSE(candidates.empty()) << d << " " << dv;
-      for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
+      for (const int rows : {0, 64, 384}) {
+        Problem p{.dtype = DType::e4m3, .sq = 640, .sk = 640, .d = d, .dv = dv};
+        p.descale_rows = rows;
+        const auto candidates = sm90_candidates(p, limits_);
+        ASSERT_FALSE(candidates.empty()) << d << " " << dv << " " << rows;
+        for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
+      }
     }
   }
 }

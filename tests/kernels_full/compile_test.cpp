@@ -229,6 +229,13 @@ TEST_P(CompileTest, HoppersE4m3CompilesWithoutSpills) {
                              "causal hq16 hk2 sq16 sk4096", "causal hq4 hk2 lens(640,640)"}) {
       compile_defaults(std::string("fwd e4m3 ") + rest + " " + dims);
     }
+    for (const char* rows : {"64", "128"}) {  // whether plans take them yet or not
+      const Problem p = parse_problem(std::string("fwd e4m3 causal h2 s4096 ") + dims +
+                                      " descale_rows(" + rows + ")");
+      const std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
+      ASSERT_FALSE(all.empty()) << to_line(p);
+      compile(forward_launches(p, all[0]));
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "plan/select.h"
 #include "plan/validate.h"
 #include "plan/validate_gpu.h"
+#include "spec/config_text.h"
 #include "spec/limits.h"
 
 namespace dfa {
@@ -58,7 +59,6 @@ TEST(Sm90E4m3, WhatItDoesNotTakeHasAReason) {
   };
   EXPECT_EQ(reason_of_e4m3(e4m3_problem("h2 d64 lens(64,64)")), "");
   names("h2 d64 lens(64,64) page(16)", "pages");
-  names("h2 s64 d64 descale_rows(64)", "descale_rows");
   names("h2 s64 d64 softcap(3)", "softcap");
   names("h2 s64 d64 sink", "sink");
   names("h2 s64 d64 alibi", "alibi");
@@ -95,8 +95,80 @@ TEST(Sm90E4m3, EveryRuleRefusesWithItsReason) {
   refused([](auto& c) { c.pack_gqa = 2; }, "pack_gqa");
   refused([](auto& c) { c.varlen = true; }, "packed");
   refused([](auto& c) { c.softcap = true; }, "softcap");
+  refused([](auto& c) { c.descale_blocks = true; }, "descale_blocks=true is of factors");
   refused([](auto& c) { c.block_k = 192, c.stages = 2; }, "registers");
   refused([](auto& c) { c.block_k = 192, c.stages = 4; }, "shared memory");
+}
+
+// Whether a card has run them or not: a tile of keys is of one block of rows.
+TEST(Sm90E4m3, FactorsOfBlocksOfRowsHaveTilesThatDivideThem) {
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const std::int64_t rows : {64, 128, 192, 320, 1 << 20}) {
+      Problem p = e4m3_problem("causal hq4 hk2 sq300 sk5000 d" + std::to_string(d));
+      p.descale_rows = rows;
+      const std::vector<ForwardConfig> all = sm90_candidates(p, kHopper90);
+      ASSERT_FALSE(all.empty()) << d << " " << rows;
+      for (const ForwardConfig& c : all) {
+        EXPECT_TRUE(c.descale_blocks) << d << " " << rows;
+        EXPECT_TRUE(rows % c.block_k == 0 || rows >= p.sk) << rows << " " << c.block_k;
+      }
+      // The usual tile, where that divides them.
+      Problem usual = p;
+      usual.descale_rows = 0;
+      ForwardConfig first = select_forward(usual, kHopper90);
+      if (rows % first.block_k != 0 && rows < p.sk) continue;
+      first.descale_blocks = true;
+      EXPECT_EQ(all[0], first) << d << " " << rows;
+    }
+  }
+}
+
+TEST(Sm90E4m3, WhatFactorsOfBlocksOfRowsDoNotTakeHasAReason) {
+  const Problem p = e4m3_problem("h2 s300 d64 descale_rows(64)");
+  const ForwardConfig good = sm90_candidates(p, kHopper90)[0];
+  const auto refused = [&](auto change, const char* why) {
+    ForwardConfig config = good;
+    change(config);
+    const std::string said = validate_config(config, p, kHopper90).reason;
+    EXPECT_NE(said.find(why), std::string::npos) << why << ": " << said;
+  };
+  EXPECT_EQ(validate_config(good, p, kHopper90).reason, "");
+  refused([](auto& c) { c.block_q = 128, c.warps = 8, c.block_k = 96; }, "blocks of 64 rows");
+  refused([](auto& c) { c.block_q = 128, c.warps = 8, c.block_k = 128; }, "block_k=128");
+  refused([](auto& c) { c.descale_blocks = false; }, "takes descale_blocks=true");
+  const Problem of_16_bits = parse_problem("fwd bf16 h2 s300 d64");
+  ForwardConfig wrong = select_forward(of_16_bits, kHopper90);
+  wrong.descale_blocks = true;
+  EXPECT_EQ(validate_config(wrong, of_16_bits, kHopper90).reason,
+            "descale_blocks=true is of cuda_sm90 in e4m3");
+  // What no configuration takes comes before what no card has run.
+  for (const char* rest : {"softcap(3)", "alibi", "sink", "dropout(0.5,1)", "chunk(9)"}) {
+    const std::string name = std::string(rest).substr(0, std::string(rest).find('('));
+    const std::string why =
+        reason_of_e4m3(e4m3_problem(std::string("causal h2 s64 d64 descale_rows(64) ") + rest));
+    EXPECT_NE(why.find(name), std::string::npos) << rest << ": " << why;
+  }
+}
+
+// What no card has run no plan takes unnamed, and says so.
+TEST(Sm90E4m3, PlansTakeFactorsOfBlocksOfRowsWhereACardHasRunThem) {
+  const Problem p = e4m3_problem("causal hq4 hk2 s515 d128 descale_rows(128)");
+  const ForwardConfig unnamed = select_forward(p, kHopper90);
+  const std::string why = validate_config(unnamed, p, kHopper90).reason;
+  EXPECT_EQ(why.empty(), kE4m3BlockFactorsHaveRunOnGpu) << why;
+  EXPECT_EQ(why.find("which no card has run yet; target=cuda_sm90 names it") == std::string::npos,
+            kE4m3BlockFactorsHaveRunOnGpu)
+      << why;
+  EXPECT_EQ(bool(sm90_fits(p, kHopper90)), kE4m3BlockFactorsHaveRunOnGpu);
+  EXPECT_EQ(forward_candidates(p, kHopper90).empty(), !kE4m3BlockFactorsHaveRunOnGpu);
+  const std::vector<ForwardConfig> all = sm90_candidates(p, kHopper90);
+  EXPECT_EQ(asked_forward("target=cuda_sm90", p, kHopper90), all[0]);
+  EXPECT_EQ(asked_forward(to_text(all.back()), p, kHopper90), all.back());
+  const ForwardConfig small = asked_forward("target=cuda_sm90,block_k=64", p, kHopper90);
+  EXPECT_TRUE(small.descale_blocks && small.block_k == 64);
+  if (kE4m3BlockFactorsHaveRunOnGpu) return;
+  EXPECT_THROW(asked_forward("", p, kHopper90), InvalidArgument);
+  EXPECT_THROW(asked_forward("block_k=64", p, kHopper90), InvalidArgument);
 }
 
 // Of groups that are no power of two each head has its own tiles.
