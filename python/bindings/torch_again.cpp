@@ -82,6 +82,14 @@ bool is_true(const nb::object& value) {
   return value.ptr() != Py_False && PyObject_IsTrue(value.ptr()) != 0;
 }
 
+// function(*arguments) of a key, which begins with a name.
+nb::object call_with_arguments(const nb::object& function, nb::handle key) {
+  const nb::object arguments = nb::steal(PyTuple_GetSlice(key.ptr(), 1, PyTuple_Size(key.ptr())));
+  PyObject* result = PyObject_Call(function.ptr(), arguments.ptr(), nullptr);
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
 // A tensor that a call makes: make(*arguments, **named).
 struct Output {
   nb::object make, arguments, named;
@@ -126,28 +134,28 @@ class Launch {
   // in every call, of what `owners` holds. steps: elements from a row of block_table to the next,
   // from a batch of alibi_slopes, from a batch and a head of descales. o, lse, workspace: (make,
   // arguments, named), lse and workspace also None. returns: "o", or of a tuple its parts, o, l for
-  // lse, n for None, e.g.
-  // "(ol)". finish: None, or called with o and lse, whose result is given back. device: of a GPU,
-  // with current_device() and stream(device); -1: a processor. capturing: None, or whether a graph
-  // records.
+  // lse, n for None, e.g. "(ol)". device: of a GPU, with current_device() and stream(device); -1: a
+  // processor. capturing: None, or whether a graph records. prepare: None, or called with the key's
+  // arguments before each launch; it makes the tensors of the names `prepared`, a tuple of as many,
+  // or gives None: the call is to be made in full.
   Launch(nb::object plan, const std::map<std::string, int>& places,
          const std::map<std::string, std::uintptr_t>& constants,
          const std::map<std::string, std::vector<std::int64_t>>& steps, const OutputTuple& o,
-         const nb::object& lse, const nb::object& workspace, std::string returns, nb::object finish,
-         nb::object owners, int device, nb::object current_device, nb::object stream,
-         nb::object capturing)
+         const nb::object& lse, const nb::object& workspace, std::string returns, nb::object owners,
+         int device, nb::object current_device, nb::object stream, nb::object capturing,
+         nb::object prepare, const std::vector<std::string>& prepared)
       : owner_(std::move(plan)),
         plan_(nb::cast<const Plan*>(owner_)),
         o_(output(o)),
         lse_(optional_output(lse)),
         workspace_(optional_output(workspace)),
         returns_(std::move(returns)),
-        finish_(std::move(finish)),
         owners_(std::move(owners)),
         device_(device),
         current_device_(std::move(current_device)),
         stream_(std::move(stream)),
-        capturing_(std::move(capturing)) {
+        capturing_(std::move(capturing)),
+        prepare_(std::move(prepare)) {
     places_.fill(-1);
     for (const auto& [name, place] : places) {
       if (place < 0 || place >= kMostArguments) throw nb::value_error("no place of a key");
@@ -160,13 +168,14 @@ class Launch {
     for (const auto& [name, of] : steps) {
       std::copy_n(of.begin(), std::min(of.size(), kSteps), steps_[slot(name)].begin());
     }
+    for (const std::string& name : prepared) prepared_.push_back(slot(name));
   }
 
   nb::object plan() const { return owner_; }
 
-  // None where the call is to be made in full: another GPU, or another part of it, is current, or a
-  // graph records, which would outlive what the owners hold.
-  nb::object run(const TensorReader& reader, const Given& given) const {
+  // None where the call is to be made in full: another GPU, or another part of it, is current, a
+  // graph records, which would outlive what the owners hold, or prepare() says so.
+  nb::object run(const TensorReader& reader, const Given& given, nb::handle key) const {
     if (device_ >= 0 &&
         (PyLong_AsLong(call(current_device_).ptr()) != device_ || !fits_context(*plan_))) {
       return nb::none();
@@ -175,7 +184,14 @@ class Launch {
     nb::object o = o_();
     nb::object lse = lse_.make.is_valid() ? lse_() : nb::object();
     const nb::object memory = workspace_.make.is_valid() ? workspace_() : nb::object();
-    ForwardArgs arguments = pointers_of(given);
+    std::array<void*, kSlots> at = slots_of(given);
+    nb::object prepared;  // lives until all is queued
+    if (!prepare_.is_none()) {
+      prepared = call_with_arguments(prepare_, key);
+      if (prepared.is_none()) return nb::none();
+      read_prepared(reader, prepared, at);
+    }
+    ForwardArgs arguments = pointers_of(at);
     arguments.o = data(reader, o);
     arguments.lse = static_cast<float*>(data(reader, lse));
     arguments.workspace = data(reader, memory);
@@ -204,11 +220,27 @@ class Launch {
     return static_cast<std::size_t>(found - kNames.begin());
   }
 
-  ForwardArgs pointers_of(const Given& given) const {
+  std::array<void*, kSlots> slots_of(const Given& given) const {
     std::array<void*, kSlots> at = constants_;
     for (std::size_t i = 0; i < kSlots; ++i) {
       if (places_[i] >= 0) at[i] = given.pointers[static_cast<std::size_t>(places_[i])];
     }
+    return at;
+  }
+
+  void read_prepared(const TensorReader& reader, const nb::object& made,
+                     std::array<void*, kSlots>& at) const {
+    if (!PyTuple_Check(made.ptr()) ||
+        PyTuple_Size(made.ptr()) != static_cast<Py_ssize_t>(prepared_.size())) {
+      throw nb::type_error("prepare() gave no tuple of the tensors that it was to make");
+    }
+    Py_ssize_t i = 0;
+    for (const std::size_t slot : prepared_) {
+      at[slot] = data(reader, PyTuple_GetItem(made.ptr(), i++));
+    }
+  }
+
+  ForwardArgs pointers_of(const std::array<void*, kSlots>& at) const {
     const auto integers = [&](Slot slot) { return static_cast<const std::int32_t*>(at[slot]); };
     return {.q = at[kQ],
             .k = at[kK],
@@ -238,9 +270,6 @@ class Launch {
   }
 
   nb::object given_back(nb::object o, nb::object lse) const {
-    if (!finish_.is_none()) {
-      return finish_(std::move(o), lse.is_valid() ? std::move(lse) : nb::none());
-    }
     if (returns_ == "o") return o;
     if (returns_ == "(ol)") return nb::make_tuple(std::move(o), std::move(lse));
     if (returns_ == "(on)") return nb::make_tuple(std::move(o), nb::none());
@@ -251,9 +280,10 @@ class Launch {
   const Plan* plan_;
   Output o_, lse_, workspace_;
   std::string returns_;
-  nb::object finish_, owners_;
+  nb::object owners_;
   int device_;
-  nb::object current_device_, stream_, capturing_;
+  nb::object current_device_, stream_, capturing_, prepare_;
+  std::vector<std::size_t> prepared_;
   std::array<int, kSlots> places_{};
   std::array<void*, kSlots> constants_{};
   std::array<std::array<std::int64_t, kSteps>, kSlots> steps_{};
@@ -289,11 +319,8 @@ class Again {
     const auto found = entries_.find(given.words());
     if (found == entries_.end()) return nb::none();
     const std::shared_ptr<const Entry> entry = found->second;  // another thread may empty the map
-    if (entry->launch != nullptr) return entry->launch->run(reader_, given);
-    const nb::object arguments = nb::steal(PyTuple_GetSlice(key.ptr(), 1, PyTuple_Size(key.ptr())));
-    PyObject* result = PyObject_Call(entry->owner.ptr(), arguments.ptr(), nullptr);
-    if (result == nullptr) throw nb::python_error();
-    return nb::steal(result);
+    if (entry->launch != nullptr) return entry->launch->run(reader_, given, key);
+    return call_with_arguments(entry->owner, key);
   }
 
   // A Launch, or a function of the arguments. tensors: the key's places of those that it takes as
@@ -472,11 +499,12 @@ void bind_torch_again(nb::module_& core) {
       .def(nb::init<nb::object, const std::map<std::string, int>&,
                     const std::map<std::string, std::uintptr_t>&,
                     const std::map<std::string, std::vector<std::int64_t>>&, const OutputTuple&,
-                    const nb::object&, const nb::object&, std::string, nb::object, nb::object, int,
-                    nb::object, nb::object, nb::object>(),
+                    const nb::object&, const nb::object&, std::string, nb::object, int, nb::object,
+                    nb::object, nb::object, nb::object, const std::vector<std::string>&>(),
            "plan"_a, "places"_a, "constants"_a, "steps"_a, "o"_a, "lse"_a.none(),
-           "workspace"_a.none(), "returns"_a, "finish"_a.none(), "owners"_a.none(), "device"_a,
-           "current_device"_a.none(), "stream"_a.none(), "capturing"_a.none())
+           "workspace"_a.none(), "returns"_a, "owners"_a.none(), "device"_a,
+           "current_device"_a.none(), "stream"_a.none(), "capturing"_a.none(), "prepare"_a.none(),
+           "prepared"_a)
       .def_prop_ro("plan", &Launch::plan);
   nb::class_<Again>(core, "Again", "Calls on PyTorch's tensors that are made again.")
       .def(nb::init<const nb::object&, nb::object, std::vector<nb::object>, std::vector<nb::object>,

@@ -45,7 +45,7 @@ OF_DENSE = _places("q", "k", "v")
 OF_ROWS = _places("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table",
                   "k_descale", "v_descale")
 OF_CACHES = _places("q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q", "k_descale",
-                    "v_descale")
+                    "v_descale", "new_k", "new_v", "rotary_cos", "rotary_sin", "cu_seqlens_k_new", "rotary_seqlens")
 
 
 def places_of(key, places):
@@ -64,16 +64,16 @@ def keep(key, made, tensors):
         _again.keep(key, made, list(tensors))
 
 
-def launch(plan, places, o, lse, *, returns, finish=None, steps=None, constants=None):
+def launch(plan, places, o, lse, *, returns, steps=None, constants=None, prepare=None, prepared=()):
     """A plan's forward for keys in which tensors stand at these places, by the names of dfa::Sequences and dfa::Logits. o, lse: tensors like
     those that it makes. returns: "o", or a tuple's parts, l for lse, n for None: "(ol)", "(on)", "(oln)"; nothing makes an lse that is
-    not among them. finish(o, lse) makes it where it is another. steps: strides by name, as _core.Launch has
-    them. constants: tensors that are the same in each call, by name."""
+    not among them. steps: strides by name, as _core.Launch has them. constants: tensors that are the same in each call, by name.
+    prepare(*arguments of the key): called before the launch; the tensors of the names `prepared`, or None: the call is to be made in full."""
     constants, device = constants or {}, o.device
     workspace = _maker((plan.workspace_bytes,), (1,), torch.uint8, device) if plan.workspace_bytes else None
     return _core.Launch(plan, places, {name: x.data_ptr() for name, x in constants.items()}, steps or {}, _maker_of(o),
-                        _maker_of(lse) if "l" in returns else None, workspace, returns, finish, constants,
-                        device.index if device.type == "cuda" else -1, _current_device, _current_stream, is_recorded if constants else None)
+                        _maker_of(lse) if "l" in returns else None, workspace, returns, constants,
+                        device.index if device.type == "cuda" else -1, _current_device, _current_stream, is_recorded if constants else None, prepare, list(prepared))
 
 
 def given_back(o, lse, returns):

@@ -3,12 +3,15 @@ asked for, and queries attend to all that is there. The cache is dense, [b, s, h
 
 import torch
 
-from dfa import _torch_again, _torch_paged
+from dfa import _torch_again, _torch_append, _torch_paged
 from dfa._torch_again import OF_CACHES, places_of
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
 from dfa._torch_quantize import rounded
 from dfa._torch_varlen import _whole, check_integers, splits_of
+
+
+_OF_NEW_ROWS = ("new_k", "new_v", "rotary_cos", "rotary_sin", "cu_seqlens_k_new", "rotary_seqlens")
 
 
 class Cache:
@@ -69,9 +72,8 @@ class Cache:
         if len(wrong):
             self._refuse_page(*wrong[0].tolist())
 
-    def append(self, k, v, sequences, positions):
-        """Rows [n, hk, d] to their positions in sequences, both int64 [n]."""
-        page = self.k.shape[1]
+    def check_writable(self):
+        """Raises where new rows may not be written here, or one would take another's place."""
         for name, x in (("k_cache", self.k), ("v_cache", self.v)):
             if not torch.compiler.is_compiling() and x.is_inference() and not torch.is_inference_mode_enabled():
                 raise ValueError(f"{name} was made under torch.inference_mode(); accepted beside k and v: that mode here, too")
@@ -81,10 +83,15 @@ class Cache:
         if self._shares_memory():
             raise ValueError("v_cache shares memory with k_cache, so that new values would take the place of keys; accepted beside k and v: "
                              "caches that lie apart")
+
+    def append(self, k, v, sequences, positions):
+        """Rows [n, hk, d] to their positions in sequences, both int64 [n]."""
+        page = self.k.shape[1]
         pages = self.pages()[sequences, positions // page].long()
         if self.k.device.type == "cpu" and pages.numel() and not 0 <= int(pages.min()) <= int(pages.max()) < self.k.shape[0]:
             n = int(((pages < 0) | (pages >= self.k.shape[0])).nonzero()[0])
             self._refuse_page(int(sequences[n]), int(positions[n]) // page)
+        pages = torch.where((pages < 0) | (positions < 0), self.k.shape[0], pages)  # PyTorch would count them from the end
         for cache, rows in ((self.k, k), (self.v, v)):
             if rows.itemsize == 1:  # PyTorch stores no numbers of 8 bits by their indices, but bytes
                 cache, rows = cache.view(torch.uint8), rows.view(torch.uint8)
@@ -140,7 +147,7 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
                  num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, with_lse=False, logits=None, key=None):
     """o, or (o, lse) with_lse: q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q].
 
-    key: the door's, of _torch_again, with OF_CACHES, or None. Such a call of a GPU without new rows is kept there."""
+    key: the door's, of _torch_again, with OF_CACHES, or None. Such a call of a GPU is kept there, with new rows where a kernel writes them."""
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
     causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
@@ -151,47 +158,68 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     before = _lengths_of("cache_seqlens", cache_seqlens, rows.b, q.device)
     if before is None and k is not None:
         raise ValueError("cache_seqlens is None; accepted beside k and v: how many rows each sequence has before them")
-    used = before if before is not None else torch.full((rows.b,), cache.capacity, dtype=torch.int32, device=q.device)
     new = _new_rows(k, v, cache, cu_seqlens_k_new, rows.b, q.dtype)
     factors = _torch_paged.descales_of(k_cache, v_cache, rows.b, k_descale, v_descale)
+    rotate = None
     if rotary_cos is not None or rotary_sin is not None:
         if new is None:
             raise ValueError("rotary_cos and rotary_sin beside no k and v; accepted: with new keys alone, as in flash-attn")
         base = _lengths_of("rotary_seqlens", rotary_seqlens, rows.b, q.device)
         rotate = Rotary(rotary_cos, rotary_sin, rotary_interleaved, before if base is None else base, q)
-        moves = causal or window is not None and tuple(window) != (-1, -1)
-        flat = rotate(rows.flat, rows.sequences, rows.positions if moves else torch.zeros_like(rows.positions))
-        rows.flat, new.flat = flat, rotate(new.flat, new.sequences, new.positions)
     elif rotary_seqlens is not None:
         raise ValueError("rotary_seqlens beside no rotary_cos and rotary_sin; accepted: None")
-    write = None
-    if new is not None:
-        used = used + new.counts
-        positions = new.positions + before.long()[new.sequences]
-        cache.check_positions(new.sequences, positions)
-
-        def write():
-            stored = (stored_as(x, factor, new.sequences, cache.k.dtype) for x, factor in zip((new.flat, new.flat_v), factors))
-            cache.append(*stored, new.sequences, positions)
-        if cache.k.device.type == "cpu":
-            check_factors(k_descale=factors[0], v_descale=factors[1])
+    moves = causal or window is not None and tuple(window) != (-1, -1)
+    by_kernel = new and _torch_append.appended(cache, rows, new, before, rotate, moves, factors, softmax_scale)
+    if new is None:
+        queries, used, append = rows.flat, before, None
+        if used is None:
+            used = torch.full((rows.b,), cache.capacity, dtype=torch.int32, device=q.device)
+    elif by_kernel is not None:
+        queries, used, append = by_kernel.queries, by_kernel.used, by_kernel.write
+    else:
+        queries, used, append = _by_operators(cache, rows, new, before, rotate, moves, factors)
     _check_padding(cache, used)
-    cache.check_rows(used if before is None else before, used, rows.counts, window_of(causal, window)[0])
+    if q.device.type == "cpu":
+        cache.check_rows(used if before is None else before, used, rows.counts, window_of(causal, window)[0])
+
+    def write():
+        cache.check_writable()
+        append()
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     pages, keep = cache.pages(), None
-    if key is not None and new is None and cache.k.is_cuda and not isinstance(cache_seqlens, int) \
-            and rows.flat.data_ptr() == q.data_ptr() and not _torch_again.is_recorded():
+    at_once = by_kernel is not None if new is not None else True
+    if key is not None and at_once and cache.k.is_cuda and not isinstance(cache_seqlens, int) and not isinstance(rotary_seqlens, int) \
+            and (queries is not rows.flat or queries.data_ptr() == q.data_ptr()) and not _torch_again.is_recorded():
         def keep(plan, _, outputs, steps):
-            _keep_again(key, plan, cache, rows, outputs, steps, with_lse)
-    o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=write,
+            _keep_again(key, plan, cache, rows, outputs, steps, with_lse, by_kernel)
+    o, lse = _torch_paged.attend(queries, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=None if new is None else write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
                                  k_descale=factors[0], v_descale=factors[1], keep=keep, **(logits or {}))
     return (rows.of(o), rows.lse_of(lse)) if with_lse else rows.of(o)
 
 
-def _keep_again(key, plan, cache, rows, outputs, steps, with_lse):
-    """Keeps what with_kvcache makes of calls of this key, by a plan whose outputs and steps are these."""
-    places, made_here = places_of(key, OF_CACHES), {}
+def _by_operators(cache, rows, new, before, rotate, moves, factors):
+    """(queries, rows of each sequence with the new ones, what writes these to the cache): what the kernel of _torch_append is defined by."""
+    if rotate is not None:
+        keys = rotate(new.flat, new.sequences, new.positions)
+        queries = rotate(rows.flat, rows.sequences, rows.positions if moves else torch.zeros_like(rows.positions))
+    else:
+        keys, queries = new.flat, rows.flat
+    positions = new.positions + before.long()[new.sequences]
+    cache.check_positions(new.sequences, positions)
+    if cache.k.device.type == "cpu":
+        check_factors(k_descale=factors[0], v_descale=factors[1])
+
+    def append():
+        stored = (stored_as(x, factor, new.sequences, cache.k.dtype) for x, factor in zip((keys, new.values.flat), factors))
+        cache.append(*stored, new.sequences, positions)
+    return queries, before + new.counts, append
+
+
+def _keep_again(key, plan, cache, rows, outputs, steps, with_lse, by_kernel):
+    """Keeps what with_kvcache makes of calls of this key, by a plan whose outputs and steps are these. by_kernel: what appends, or None."""
+    taken = places_of(key, OF_CACHES)
+    places, made_here = {name: place for name, place in taken.items() if name not in _OF_NEW_ROWS}, {}
     if cache.batch_idx is not None:
         places["block_table"] = places.pop("cache_batch_idx")
     elif not cache.paged:
@@ -200,14 +228,11 @@ def _keep_again(key, plan, cache, rows, outputs, steps, with_lse):
         made_here["seqused_k"] = [cache.capacity] * cache.b
     # Of numbers, for which the device is waited for, once: calls on other streams read them.
     constants = {name: torch.tensor(numbers, dtype=torch.int32, device=cache.k.device) for name, numbers in made_here.items()}
-    b, s, (o, lse) = rows.b, None if rows.packed else rows.flat.shape[0] // max(1, rows.b), outputs
-
-    def finish(o, lse):
-        return o, lse.transpose(0, 1).contiguous()
-    lse = lse if rows.packed else lse.view(-1, b, s)
-    made = _torch_again.launch(plan, places, rows.of(o), lse, returns="(ol)" if with_lse else "o",
-                               finish=finish if with_lse and not rows.packed else None, steps=steps, constants=constants)
-    _torch_again.keep(key, made, places.values())
+    o, lse = outputs
+    first = {} if by_kernel is None else {"prepare": by_kernel.again(key), "prepared": by_kernel.prepared}
+    made = _torch_again.launch(plan, places, rows.of(o), rows.lse_of(lse), returns="(ol)" if with_lse else "o", steps=steps,
+                               constants=constants, **first)
+    _torch_again.keep(key, made, taken.values())
 
 
 def check_factors(**factors):
@@ -225,11 +250,11 @@ def stored_as(x, factor, sequences, dtype):
 
 
 class _Rows:
-    """Rows of all sequences [total, h, d] of a tensor [b, s, h, d], or as they are with cu_seqlens: of which sequence each is,
+    """Rows of all sequences, flat [total, h, d], of a tensor [b, s, h, d], or as they are with cu_seqlens, begins: of which sequence each is,
     and its place there, int64 [total]."""
 
     def __init__(self, name, x, cu_seqlens, cu_name):
-        self.packed, count = cu_seqlens is not None, 3 if cu_seqlens is not None else 4
+        self.given, self.begins, self.packed, count = x, cu_seqlens, cu_seqlens is not None, 3 if cu_seqlens is not None else 4
         if x.dim() != count:
             raise ValueError(f"{name} has {x.dim()} dimensions; {count} are expected: "
                              f"{'rows of all sequences' if self.packed else 'batch, sequence'}, heads, head dim")
@@ -237,30 +262,39 @@ class _Rows:
             if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1 or len(cu_seqlens) == 0:
                 raise ValueError(f"{cu_name} is {shown(cu_seqlens)}; accepted: an int32 tensor [b + 1]")
             check_integers(x.device, **{cu_name: (cu_seqlens, tuple(cu_seqlens.shape))})
-            self.b, self._cu, self.flat = cu_seqlens.shape[0] - 1, cu_seqlens, x
-            self.counts = cu_seqlens.diff()
+            self.b, self.of_each, self.flat = cu_seqlens.shape[0] - 1, 0, x
             if x.device.type == "cpu" and (int(cu_seqlens[0]) or int(cu_seqlens[-1]) != x.shape[0] or (self.counts < 0).any()):
                 raise ValueError(f"{cu_name} is {shown(cu_seqlens.tolist())}; accepted: from 0, rising, to the {x.shape[0]} rows "
                                  f"of {name}")
         else:
-            self.b, self._s, self.flat = x.shape[0], x.shape[1], x.flatten(0, 1)
-            self.counts, self._cu = x.shape[1], None
+            self.b, self.of_each, self.flat = x.shape[0], x.shape[1], x.flatten(0, 1)
+
+    @property
+    def counts(self):
+        """Rows of each sequence: int32 [b], or a number."""
+        return self.begins.diff() if self.packed else self.of_each
+
+    @property
+    def steps(self):
+        """Elements from a sequence to the next, from a row and from a head."""
+        return (0, *self.given.stride()[:2]) if self.packed else self.given.stride()[:3]
 
     @property
     def sequences(self):
         rows = torch.arange(self.flat.shape[0], device=self.flat.device)
-        return torch.bucketize(rows, self._cu[1:], right=True, out_int32=False) if self.packed else rows // max(1, self._s)
+        return torch.bucketize(rows, self.begins[1:], right=True, out_int32=False) if self.packed else rows // max(1, self.of_each)
 
     @property
     def positions(self):
         rows = torch.arange(self.flat.shape[0], device=self.flat.device)
-        return rows - self._cu.long()[self.sequences] if self.packed else rows % max(1, self._s)
+        return rows - self.begins.long()[self.sequences] if self.packed else rows % max(1, self.of_each)
 
     def of(self, o):
-        return o if self.packed else o.unflatten(0, (self.b, self._s))
+        return o if self.packed else o.unflatten(0, (self.b, self.of_each))
 
     def lse_of(self, lse):
-        return lse if self.packed else lse.view(-1, self.b, self._s).transpose(0, 1).contiguous()
+        """[hq, total] as kernels write it, or a view of it, [b, hq, sq], which no copy has to make."""
+        return lse if self.packed else lse.view(-1, self.b, self.of_each).transpose(0, 1)
 
 
 def _new_rows(k, v, cache, cu_seqlens_k_new, b, dtype):
@@ -281,7 +315,7 @@ def _new_rows(k, v, cache, cu_seqlens_k_new, b, dtype):
     new, values = (_Rows(name, x, cu_seqlens_k_new, "cu_seqlens_k_new") for name, x in (("k", k), ("v", v)))
     if new.b != b:
         raise ValueError(f"k is of {new.b} sequences, q of {b}; as many are expected")
-    new.flat_v = values.flat
+    new.values = values
     return new
 
 
@@ -297,18 +331,18 @@ class Rotary:
         if cos.shape != sin.shape or cos.shape[1] % 8 or 2 * cos.shape[1] > q.shape[-1]:
             raise ValueError(f"rotary_cos has shape {list(cos.shape)}, rotary_sin {list(sin.shape)}; accepted: one shape, "
                              f"rotary_dim a multiple of 16 up to the head dim {q.shape[-1]}")
-        self._cos, self._sin, self._interleaved, self._base = cos.float(), sin.float(), interleaved, base.long()
+        self.cos, self.sin, self.interleaved, self.base = cos, sin, interleaved, base
 
     def __call__(self, x, sequences, positions):
-        at = self._base[sequences] + positions
-        if x.device.type == "cpu" and at.numel() and not 0 <= int(at.min()) <= int(at.max()) < self._cos.shape[0]:
-            raise ValueError(f"positions {int(at.min())} to {int(at.max())} are rotated, but rotary_cos has {self._cos.shape[0]}")
-        cos, sin = self._cos[at][:, None], self._sin[at][:, None]
+        at = self.base.long()[sequences] + positions
+        if x.device.type == "cpu" and at.numel() and not 0 <= int(at.min()) <= int(at.max()) < self.cos.shape[0]:
+            raise ValueError(f"positions {int(at.min())} to {int(at.max())} are rotated, but rotary_cos has {self.cos.shape[0]}")
+        cos, sin = self.cos[at][:, None].float(), self.sin[at][:, None].float()
         half = cos.shape[-1]
         turned, rest = x[..., :2 * half].float(), x[..., 2 * half:]
-        a, b = (turned[..., ::2], turned[..., 1::2]) if self._interleaved else turned.split(half, -1)
+        a, b = (turned[..., ::2], turned[..., 1::2]) if self.interleaved else turned.split(half, -1)
         pairs = a * cos - b * sin, a * sin + b * cos
-        turned = torch.stack(pairs, -1).flatten(-2) if self._interleaved else torch.cat(pairs, -1)
+        turned = torch.stack(pairs, -1).flatten(-2) if self.interleaved else torch.cat(pairs, -1)
         return torch.cat((turned.to(x.dtype), rest), -1)
 
 

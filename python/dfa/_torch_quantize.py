@@ -12,6 +12,7 @@ from dfa._torch_rotate import check_rotation, refuse_other_types, turned
 
 E4M3 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(E4M3).max
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def rounded(x):
@@ -71,11 +72,16 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     return rounded(parts / factors.unsqueeze(2)).reshape(x.shape), factors if scale == "head" else factors.reshape(())
 
 
+def seen_by_kernels(*tensors):
+    """May kernels of our own, past the dispatcher, read and write these, of which None are none? Plain tensors of a GPU whose numbers are as
+    they lie. torch.compile makes its own kernels, and transforms and traces have to see operators."""
+    if torch.compiler.is_compiling() or not all(x is None or x.is_cuda and type(x) in _PLAIN and not x.is_neg() for x in tensors):
+        return False
+    return not is_in_torch_dispatch_mode() and not torch._C._are_functorch_transforms_active() and not torch._C._is_tracing()
+
+
 def _takes_kernels(x):
-    """Is x read by kernels of our own? torch.compile makes its own, and transforms and traces have to see operators."""
-    return (x.is_cuda and type(x) is torch.Tensor and not torch.compiler.is_compiling() and not is_in_torch_dispatch_mode()
-            and not torch._C._are_functorch_transforms_active() and not torch._C._is_tracing()
-            and torch.cuda.get_device_capability(x.device) >= (8, 9) and _kernels() is not None)
+    return seen_by_kernels(x) and torch.cuda.get_device_capability(x.device) >= (8, 9) and _kernels() is not None
 
 
 @lru_cache(maxsize=1)

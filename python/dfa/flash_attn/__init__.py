@@ -98,7 +98,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     key = None
     if not is_dynamo_compiling():
         key = ("flash2_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, alibi_slopes, None, None, None, k, v,
-               rotary_cos, rotary_sin, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, return_softmax_lse,
+               rotary_cos, rotary_sin, None, None, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, return_softmax_lse,
                batch_invariant)
         if (outputs := recall(key)) is not None:
             return outputs

@@ -81,8 +81,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     and v, of q's type, are divided by them as they are written. Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
     key = None
     if not is_dynamo_compiling():
-        key = ("flash3_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, None, cu_seqlens_q, k_descale, v_descale, k, v, qv,
-               rotary_cos, rotary_sin, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens, q_descale, softmax_scale,
+        key = ("flash3_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, None, cu_seqlens_q, k_descale, v_descale, k, v,
+               rotary_cos, rotary_sin, cu_seqlens_k_new, rotary_seqlens, qv, max_seqlen_q, q_descale, softmax_scale,
                causal, window_size, attention_chunk, softcap, rotary_interleaved, _told(scheduler_metadata), num_splits, pack_gqa, sm_margin,
                return_softmax_lse, batch_invariant)
         if (outputs := recall(key)) is not None:
