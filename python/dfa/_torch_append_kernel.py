@@ -25,14 +25,14 @@ def _sequence_of(row, begins, b):
 
 @triton.jit
 def _place_of(row, begins, b, rows):
-    """(sequence, row of it, whether there is such a sequence): of `rows` each, or packed."""
+    """(sequence, row of it, whether it is of one): of `rows` each, or packed."""
     if begins is None:
         sequence = row // rows
         begin = sequence * rows
     else:
         sequence = _sequence_of(row, begins, b)
         begin = tl.load(begins + tl.minimum(sequence, b))
-    return sequence, row - begin, sequence < b
+    return sequence, row - begin, (sequence < b) & (begin <= row)
 
 
 @triton.jit

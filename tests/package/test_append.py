@@ -2,17 +2,19 @@
 written beside. Interpreted on a processor, with tensors that say they are on a GPU, and as it is on a GPU."""
 
 import contextlib
+import gc
 import importlib.util
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import dfa.flash_attn  # noqa: E402
-from dfa import _torch_again, _torch_append  # noqa: E402
+from dfa import _torch_again, _torch_append, _torch_kvcache  # noqa: E402
 from dfa.flash_attn import flash_attn_interface, flash_attn_with_kvcache  # noqa: E402
 from test_torch_recalled import DTYPE, GPU, as_on_a_gpu  # noqa: E402, F401: a fixture of every test
 
@@ -36,6 +38,7 @@ def by_kernel(monkeypatch):
     monkeypatch.setattr(_torch_append, "KERNEL_HAS_RUN", True)
     if not GPU:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
 def ints(*values):
@@ -160,3 +163,228 @@ def test_the_bits_of_the_operators_at_first_and_again(name, monkeypatch, seen):
         assert len(outputs) == len(wanted) and all(map(same, outputs, wanted)), seed
         assert all(map(torch.equal, case.new, was))
     assert seen == [False, True, True, True]
+
+
+K_DESCALE, V_DESCALE = [[0.01, 2.0], [1.0, 0.5]], [[3.0], [0.001]]
+
+
+def floats(values):
+    return torch.tensor(values).to(WHERE)
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter's own rounding to 8 bits is not the hardware's")
+@pytest.mark.parametrize("descales", [False, True])
+def test_a_cache_in_e4m3(descales, monkeypatch, seen):
+    named = {"k_descale": lambda: floats(K_DESCALE), "v_descale": lambda: floats(V_DESCALE)} if descales else {}
+    for seed in (0, 1):
+        case, right = (Case(seed, e4m3=True, rotary="pairs", s_new=2, causal=True, **named) for _ in range(2))
+        outputs, wanted = case.run(), by_operators(monkeypatch, right)
+        assert same(case.k, right.k) and same(case.v, right.v) and all(map(same, outputs, wanted))
+    assert seen == [False, True]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="on a GPU test_a_cache_in_e4m3")
+@pytest.mark.parametrize("factors", [(None, None), (K_DESCALE, V_DESCALE)], ids=["1", "descales"])
+def test_what_is_rounded_to_e4m3(factors, monkeypatch):
+    """Of a cache in float32, which the kernel is told is one in 8 bits."""
+    case, right = Case(1, rotary="halves", s_new=2, dtype=torch.float32), Case(1, rotary="halves", s_new=2, dtype=torch.float32, e4m3=True)
+    case.new[1][0, 0, 0, 40:43] = torch.tensor([1e6, -1e6, torch.nan])
+    factors = [None if x is None else floats(x).expand(2, 2) for x in factors]
+    q, k, v = case.new
+    written = []
+    for of, e4m3 in ((case, torch.float32), (right, torch.float8_e4m3fn)):
+        monkeypatch.setattr(_torch_append, "E4M3", e4m3)
+        cache = _torch_kvcache.Cache(of.k, of.v, 2, case.named["block_table"], "block_table", None, None)
+        rows, new = _torch_kvcache._Rows("q", q, None, ""), _torch_kvcache._new_rows(k, v, cache, None, 2, q.dtype)
+        before = case.named["cache_seqlens"]
+        rotate = _torch_kvcache.Rotary(case.named["rotary_cos"], case.named["rotary_sin"], False, before, q)
+        if of is case:
+            made = _torch_append.appended(cache, rows, new, before, rotate, True, factors, None)
+            made.write()
+            written.append((made.queries, made.used))
+        else:
+            *of_operators, append = _torch_kvcache._by_operators(cache, rows, new, before, rotate, True, factors)
+            append()
+            written.append(of_operators)
+    for x, x8 in ((case.k, right.k), (case.v, right.v)):
+        assert torch.equal(x.to(torch.float8_e4m3fn).view(torch.uint8), x8.view(torch.uint8))
+    assert (right.k.float() == 448).any() and (right.k.float() == -448).any()
+    assert all(map(torch.equal, *written))
+
+
+def guarded(*shape):
+    """A cache in the midst of NaN, and all of it."""
+    memory = torch.full((3, *shape), torch.nan, dtype=DTYPE).to(WHERE)
+    return memory[1], memory
+
+
+@of_the_kernel
+@pytest.mark.parametrize("wrong", [
+    {"cache_seqlens": [64, 3]}, {"cache_seqlens": [-1, 3]}, {"cache_seqlens": [-9, 2 ** 31 - 1]}, {"cache_seqlens": [15, 63]},
+    {"table": [[-1, 2, 0, 7], [1, 3, 5, 6]], "cache_seqlens": [2, 17]}, {"table": [[4, 2, 8, 7], [1, 2 ** 31 - 1, 5, 6]]}, {"table": [[-2 ** 31] * 4] * 2},
+    {"cache_batch_idx": [2, 1]}, {"cache_batch_idx": [-1, -5]}, {"steps": [0, 1, 2]}, {"steps": [3, 3, 3]}, {"steps": [0, 4, -4]}, {"steps": [0, 9, 99]}], ids=str)
+def test_what_has_no_place_is_written_nowhere(wrong):
+    """A new row lies where its sequence's table says, or not at all; steps: of new rows, of which there are four."""
+    lengths, table, steps = wrong.get("cache_seqlens", [40, 17]), wrong.get("table", TABLES[0]), wrong.get("steps", [0, 2, 4])
+    indexed, packed = "cache_batch_idx" in wrong, "steps" in wrong
+    (k_cache, k_all), (v_cache, v_all) = (guarded(2, 64, 2, 64) if indexed else guarded(8, 16, 2, 64) for _ in range(2))
+    q, k, v = random(2, 1, 4, 64), random(2, 2, 2, 64, seed=1), random(2, 2, 2, 64, seed=2)
+    named = {"cache_batch_idx": ints(*wrong["cache_batch_idx"])} if indexed else {"page_table": ints(*table)}
+    if packed:
+        q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+        named |= {"cu_seqlens_k_new": ints(*steps), "cu_seqlens_q": ints(0, 1, 2)}
+    rows = set()
+    for i, (begin, end) in enumerate(zip(steps, steps[1:])):
+        for row in range(max(0, begin), min(4, end)):
+            at = lengths[i] + row - begin
+            page, inside = (wrong["cache_batch_idx"][i], at) if indexed else (table[i][at // 16] if 0 <= at < 64 else -1, at % 16)
+            if 0 <= at < 64 and 0 <= page < len(k_cache):
+                rows.add((1, page, inside))
+    for _ in range(2):
+        with torch.no_grad(), contextlib.nullcontext() if GPU else contextlib.suppress(ValueError):  # what attends on a processor looks at lengths
+            flash_attn_interface.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=ints(*lengths), **named)
+        for memory in (k_all, v_all):
+            found = set(map(tuple, (~memory.isnan()).flatten(3).any(3).nonzero().tolist()))
+            assert found <= rows and (found == rows or steps != sorted(steps))  # steps that fall are found or not
+
+
+@of_the_kernel
+def test_a_position_without_a_rotation_is_no_number():
+    case = Case(0, rotary="pairs", causal=True)
+    case.named |= {"rotary_cos": angles(41, 16, DTYPE)[0][:40], "rotary_sin": angles(41, 16, DTYPE)[1][:40]}  # sequence 0 is at 40
+    with contextlib.suppress(ValueError):
+        o, = case.run()
+        assert o[0].isnan().all() and o[1].isfinite().all()
+    assert case.k[0, 8, :, :32].isnan().all() and case.k[0, 8, :, 32:].isfinite().all() and case.k[1, 5].isfinite().all()
+
+
+@of_the_kernel
+def test_refusals_come_each_time(seen):
+    case = Case(0, layout="dense", dtype=torch.float32)
+    case.run()
+    case.run()
+    assert seen == [False, True]
+    q, k, v = case.new
+    kept = case.k.clone(), case.v.clone()
+    with torch.inference_mode():
+        made_there = case.k.clone()
+    with pytest.raises(ValueError, match=r"k_cache was made under torch.inference_mode\(\)"):
+        flash_attn_with_kvcache(q, made_there, case.v, k, v, **case.named)
+    for change in (0, 16 * 2 * 64):
+        memory = torch.zeros(case.k.numel() + change).to(WHERE)
+        k_cache, v_cache = (memory[at:at + case.k.numel()].view(case.k.shape) for at in (0, change))
+        with pytest.raises(ValueError, match="v_cache shares memory with k_cache"):
+            flash_attn_with_kvcache(q, k_cache, v_cache, k, v, **case.named)
+        assert not memory.any()
+    for change, message in (({"cache_seqlens": case.named["cache_seqlens"].long()}, "cache_seqlens is torch.int64"),
+                            ({"k": k[..., :32]}, r"k is \[2, 1, 2, 32\]"), ({"cache_seqlens": None}, "cache_seqlens is None"), ({"v": None}, "k beside no v"),
+                            ({"q": q.clone().requires_grad_()}, "q requires a gradient"), ({"causal": 1}, "causal")):
+        given = {"q": q, "k_cache": case.k, "v_cache": case.v, "k": k, "v": v} | case.named | change
+        with pytest.raises((ValueError, TypeError), match=message):
+            flash_attn_with_kvcache(**given)
+    assert torch.equal(case.k.nan_to_num(), kept[0].nan_to_num()) and torch.equal(case.v.nan_to_num(), kept[1].nan_to_num())
+    assert seen[2:] == [False] * len(seen[2:])
+
+
+@of_the_kernel
+def test_new_rows_that_lie_in_the_cache_are_not_the_kernels(monkeypatch, seen):
+    """It would read them while it writes."""
+    for own in (False, True):
+        case, right, other = (Case(0, layout="dense") for _ in range(3))
+        for x in (case, right):
+            x.new = x.new[0], (x if own and x is case else other).k[:, 3:4], x.new[2]
+        assert all(map(same, case.run(), by_operators(monkeypatch, right))) and same(case.k, right.k)
+    assert seen == [False, False]
+
+
+@of_the_kernel
+def test_autograd_learns_that_a_cache_has_changed():
+    case = Case(0, layout="dense")
+    for _ in range(2):
+        before = case.k._version, case.v._version
+        case.run()
+        assert case.k._version > before[0] and case.v._version > before[1]
+
+
+@of_the_kernel
+def test_who_looks_on_sees_operators(monkeypatch, seen):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Log(TorchDispatchMode):
+        names = []
+
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            self.names.append(str(function))
+            return function(*arguments, **(named or {}))
+    case, right = (Case(0, layout="dense") for _ in range(2))
+    case.run()
+    with Log():
+        case.run()
+    by_operators(monkeypatch, right)
+    assert any("index_put" in name for name in Log.names) and same(case.k, right.k)
+    assert not any(seen)
+
+
+@of_the_kernel
+def test_what_the_kernel_does_not_take_is_the_operators(monkeypatch, seen):
+    """A scale that is a tensor multiplies q; rotations whose columns lie apart are not read by the kernel."""
+    scales = [lambda case: case.named.update(softmax_scale=torch.tensor([0.5, 0.25, 1.0, 2.0]).to(WHERE))] * GPU
+    for change in (*scales, lambda case: case.named.update(rotary_cos=case.named["rotary_cos"].t().contiguous().t())):
+        for _ in range(2):
+            case, right = (Case(0, rotary="halves", layout="dense", causal=True) for _ in range(2))
+            change(case), change(right)
+            assert all(map(same, case.run(), by_operators(monkeypatch, right))) and same(case.k, right.k)
+    assert not any(seen)
+
+
+@of_the_kernel
+def test_nothing_of_a_call_is_kept_alive():
+    case = Case(0, rotary="pairs", layout="dense", causal=True)
+    case.run(), case.run()
+    gone = [weakref.ref(x) for x in (*case.new, case.k, case.v, *(x for x in case.named.values() if isinstance(x, torch.Tensor)))]
+    del case
+    gc.collect()
+    assert not any(one() is not None for one in gone)
+
+
+@of_the_kernel
+def test_lengths_as_a_number_are_appended_and_not_kept(monkeypatch):
+    for length in (3, 4):
+        case, right = (Case(1, layout="dense") for _ in range(2))
+        for x in (case, right):
+            x.named["cache_seqlens"] = length
+        assert all(map(same, case.run(), by_operators(monkeypatch, right))) and same(case.k, right.k) and _torch_again.count() == 0
+
+
+def compiled(kernel, capability, types, numbers, **constants):
+    """PTX of a kernel of which tensors that have no type, and numbers that are none, are not there."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    import triton
+    signature, values, attributes = {}, {}, {}
+    for place, name in enumerate(kernel.arg_names):
+        if name in constants or types.get(name, "") is None:
+            signature[name], values[(place,)] = "constexpr", constants.get(name)
+        else:
+            signature[name] = types.get(name, "i32")
+            if name in numbers or name in ("q", "k", "v", "turned", "k_cache", "v_cache"):
+                attributes[(place,)] = [["tt.divisibility", 16]]
+    return triton.compile(ASTSource(kernel, signature, values, attributes), target=GPUTarget("cuda", capability, 32), options={"enable_fp_fusion": False}).asm
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+@pytest.mark.parametrize("capability, rotary, packed, e4m3", [(80, True, False, False), (90, False, True, False), (90, True, False, True)])
+def test_it_compiles_for_gpus_that_are_not_here(capability, rotary, packed, e4m3):
+    """Without memory of a thread's own, with wide loads and stores of rows, and without sums in one rounding with their products."""
+    from dfa import _torch_append_kernel as ours
+    kind, cache = "*bf16", "*fp8e4nv" if e4m3 else "*bf16"
+    types = {"q": kind, "k": kind, "v": kind, "k_cache": cache, "v_cache": cache, "table": "*i32", "before": "*i32", "used": "*i32"}
+    types |= {"turned": kind, "cos": kind, "sin": kind, "base": "*i32"} if rotary else dict.fromkeys(("turned", "cos", "sin", "base"))
+    types |= {"k_descale": "*fp32", "v_descale": "*fp32"} if e4m3 else dict.fromkeys(("k_descale", "v_descale"))
+    types |= {"cu_new": "*i32" if packed else None, "cu_q": "*i32" if packed and rotary else None}
+    numbers = set(ours._append.arg_names) - set(types) - set(ours._OF_BATCHES)
+    code = compiled(ours._append, capability, types, numbers, HQ=32, HK=8, D=128, DV=128, HALF=64 if rotary else 0, INTERLEAVED=False, MOVES=True,
+                    E4M3=e4m3, HEADS=8, COLUMNS=128, COLUMNS_V=128)
+    assert ".local" not in code["ptx"] and "fma.rn.f32" not in code["ptx"]
+    assert "ld.global.v4" in code["ptx"] and "st.global.v4" in code["ptx"] or e4m3
+    assert len(code["cubin"]) > 1000
