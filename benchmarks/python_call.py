@@ -9,7 +9,8 @@ driver's launch. layer_us: a call's part of 32, each fed by the one before, as a
 the GPU has done them all; one by one, and by torch.compile in two modes (reduce-overhead replays CUDA
 graphs). doors_us: without autograd, each name of the package: "call", all of it; "recalled", from its key on, without the
 door's own Python; "launch", the plan's launches from Python with everything made before; "made", what it returns and
-the workspace, allocated from Python. --doors: these alone.
+the workspace, allocated from Python; "append", of new rows, their kernel's launch and what it makes, which are part of what is
+over the launch. "by operators": new rows without that kernel. --doors: these alone.
 """
 import json
 import platform
@@ -20,7 +21,7 @@ import torch
 
 import dfa
 import dfa.torch
-from dfa import _torch_again, _torch_calls
+from dfa import _torch_again, _torch_append, _torch_calls
 from dfa.flash_attn import cute, flash_attn_func, flash_attn_interface, flash_attn_varlen_func, flash_attn_with_kvcache
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -112,6 +113,8 @@ class Doors:
         caches, used = [x.view(b, context, hk, d) for x in pages], ints(*[context - 3 * i for i in range(b)])
         table, begins = torch.arange(b * context // page, dtype=torch.int32, device=DEVICE).view(b, -1), ints(*range(b + 1))
         steps = {"cache_seqlens": used, "causal": True}
+        added, before = [rows(b, 1, hk) for _ in range(2)], {"cache_seqlens": used - 1, "causal": True}
+        turns = [torch.randn(context, SIZE // 2, device=DEVICE, dtype=DTYPE) for _ in range(2)] if SIZE % 32 == 0 else [None, None]
         self.calls = {
             "dfa.attention": lambda: dfa.attention(*heads, causal=True),
             "dfa.torch.scaled_dot_product_attention": lambda: dfa.torch.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True),
@@ -128,8 +131,13 @@ class Doors:
             "flash_attn_with_kvcache, pages, lse": lambda: flash_attn_with_kvcache(new, *pages, **steps, block_table=table, return_softmax_lse=True),
             "flash_attn_interface.flash_attn_with_kvcache, pages": lambda: flash_attn_interface.flash_attn_with_kvcache(
                 new, *pages, **steps, page_table=table),
+            "flash_attn_with_kvcache, new rows": lambda: flash_attn_with_kvcache(new, *caches, *added, **before),
+            "flash_attn_with_kvcache, pages, new rows": lambda: flash_attn_with_kvcache(new, *pages, *added, **before, block_table=table),
+            "flash_attn_with_kvcache, pages, new rows, rotary": lambda: flash_attn_with_kvcache(new, *pages, *added, *turns, **before, block_table=table),
+            "flash_attn_interface.flash_attn_with_kvcache, pages, new rows, rotary": lambda: flash_attn_interface.flash_attn_with_kvcache(
+                new, *pages, *added, rotary_cos=turns[0], rotary_sin=turns[1], **before, page_table=table),
         }
-
+        self.by_operators = [name for name in self.calls if "new rows" in name and not name.startswith("flash_attn_interface")]
 
 
 class Kept:
@@ -156,6 +164,8 @@ class Kept:
     def launch_alone(self):
         (plan, places, o, lse), options = self.launch
         tensors = {name: self.key[place] for name, place in places.items()} | (options.get("constants") or {})
+        if options.get("prepare"):
+            tensors |= zip(options["prepared"], options["prepare"](*self.key[1:]))
         workspace = torch.empty(plan.workspace_bytes + 64, dtype=torch.uint8, device=DEVICE)
 
         def at(name):
@@ -188,13 +198,21 @@ def costs(call):
     if kept.launch is not None:
         found["launch"] = microseconds(kept.launch_alone())
         found["made"] = microseconds(kept.outputs())
+        if prepare := kept.launch[1].get("prepare"):
+            found["append"] = microseconds(lambda: prepare(*kept.key[1:]))
         found["over the launch"] = round(found["call"] - found["launch"], 2)
     return found
 
 
 @torch.no_grad()
 def doors():
-    return {name: costs(call) for name, call in Doors().calls.items()}
+    all_doors = Doors()
+    found = {name: costs(call) for name, call in all_doors.calls.items()}
+    by_kernel, _torch_append.KERNEL_HAS_RUN = _torch_append.KERNEL_HAS_RUN, False
+    for name in all_doors.by_operators * by_kernel:
+        found[f"{name}, by operators"] = costs(all_doors.calls[name])
+    _torch_append.KERNEL_HAS_RUN = by_kernel
+    return found
 
 
 @torch.no_grad()

@@ -388,3 +388,87 @@ def test_it_compiles_for_gpus_that_are_not_here(capability, rotary, packed, e4m3
     assert ".local" not in code["ptx"] and "fma.rn.f32" not in code["ptx"]
     assert "ld.global.v4" in code["ptx"] and "st.global.v4" in code["ptx"] or e4m3
     assert len(code["cubin"]) > 1000
+
+
+on_a_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
+
+
+@on_a_gpu
+@pytest.mark.parametrize("layout", ["pages", "dense", "indexed"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_graph_replays_what_lies_there_then(layout, warm, monkeypatch):
+    """Recorded as the first call of its kind, or as one that is made again; lengths, tables and rows are those of each replay."""
+    options = {"layout": layout, "rotary": "halves", "causal": True, "s_new": 2, "return_softmax_lse": True}
+    recorded = Case(0, **options)
+    if warm:
+        for _ in range(2):
+            Case(0, **options).run()
+        torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = recorded.run()
+    for seed in (0, 1, 2):
+        case, right = (Case(seed, **options) for _ in range(2))
+        for to, x in zip((*recorded.new, recorded.k, recorded.v), (*case.new, case.k, case.v)):
+            to.copy_(x)
+        for name, x in recorded.named.items():
+            if isinstance(x, torch.Tensor):
+                x.copy_(case.named[name])
+        graph.replay()
+        torch.cuda.synchronize()
+        wanted = by_operators(monkeypatch, right)
+        assert all(map(same, outputs, wanted)) and same(recorded.k, right.k) and same(recorded.v, right.v)
+
+
+@on_a_gpu
+def test_torch_compile_has_operators(monkeypatch):
+    case, right = (Case(0, rotary="pairs", causal=True) for _ in range(2))
+    q, k, v = case.new
+    o = torch.compile(lambda q, k, v: flash_attn_with_kvcache(q, case.k, case.v, k, v, **case.named))(q, k, v)
+    wanted, = by_operators(monkeypatch, right)
+    torch.testing.assert_close(o, wanted, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(case.k, right.k, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
+@on_a_gpu
+def test_streams_and_threads_do_not_meet():
+    """Each stream's call writes its own cache."""
+    streams, cases, rights = [torch.cuda.Stream() for _ in range(3)], [Case(s, rotary="halves") for s in range(3)], [Case(s, rotary="halves") for s in range(3)]
+    for right in rights:
+        right.run()
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for stream, case in zip(streams, cases):
+            with torch.cuda.stream(stream):
+                case.run()
+    torch.cuda.synchronize()
+    assert all(same(case.k, right.k) and same(case.v, right.v) for case, right in zip(cases, rights))
+
+
+@on_a_gpu
+def test_a_call_made_again_goes_past_tritons_search(monkeypatch):
+    from dfa import _torch_append_kernel as ours
+    searched, append = [], ours.append
+    monkeypatch.setattr(ours, "append", lambda *given: searched.append(1) or append(*given))
+    for _ in range(3):
+        Case(0, rotary="halves").run()
+    assert len(searched) == 1
+
+
+@on_a_gpu
+def test_many_sequences_and_a_prompt(monkeypatch):
+    """More sequences than one program counts, more rows than one wave of programs."""
+    b, page, d, hk, hq, columns = 300, 16, 128, 8, 32, 5
+    for s_new in (1, 40):
+        caches = [torch.full((b * columns + 1, page, hk, d), torch.nan, dtype=DTYPE, device="cuda") for _ in range(4)]
+        table = torch.randperm(b * columns, generator=torch.Generator().manual_seed(s_new)).to(torch.int32).view(b, columns).cuda()
+        used = torch.arange(b, dtype=torch.int32, device="cuda") % 33
+        q, k, v = (random(b, s_new, h, d, seed=n) for n, h in enumerate((hq, hk, hk)))
+        cos, sin = angles(100, d // 2, DTYPE)
+        o = flash_attn_with_kvcache(q, *caches[:2], k, v, cos, sin, used, block_table=table, causal=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(_torch_append, "KERNEL_HAS_RUN", False)
+            patch.setattr(dfa.flash_attn, "recall", lambda key: None)
+            wanted = flash_attn_with_kvcache(q, *caches[2:], k, v, cos, sin, used, block_table=table, causal=True)
+        assert same(caches[0], caches[2]) and same(caches[1], caches[3])
+        torch.testing.assert_close(o, wanted, rtol=0, atol=0, equal_nan=True)  # rows behind a length that are NaN are none of them

@@ -82,7 +82,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
                             window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0,
                             return_softmax_lse=False, *, batch_invariant=False):
     """q [b, sq, hq, d], k_cache [b_cache, s, hk, d], v_cache [b_cache, s, hk, dv] → o [b, sq, hq, dv]; with return_softmax_lse
-    (o, lse), lse float32 [b, hq, sq].
+    (o, lse), lse float32 [b, hq, sq], a view of [hq, b, sq].
 
     cache_seqlens: int, or int32 [b]: rows that a sequence has, the whole cache where None. k, v [b, s_new, hk, d]: new rows, which
     are written to the cache behind those, and seen. block_table int32 [b, columns]: the cache lies in pages of any size,
@@ -93,7 +93,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     dfa.attention_varlen.
 
     Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
-    anything is written, also on new rows that the cache has no place for.
+    anything is written, also on new rows that the cache has no place for. A GPU, where lengths are not read here, writes
+    none of these.
     """
     key = None
     if not is_dynamo_compiling():
