@@ -33,7 +33,7 @@ def appended(cache, rows, new, before, rotary, moves, factors, scale):
     if any(x.stride(1) != 1 and x.shape[1] > 1 for x in in_rows):
         return None
     made = Appended(cache, rows, new, before, rotary, moves, factors)
-    return made if made.launch is not None else None
+    return made if made.launch is not None and (made.is_ready() or not _torch_again.is_recorded()) else None
 
 
 def _tensors_of(cache, rows, new, before, rotary, factors):
@@ -64,6 +64,10 @@ class Appended:
         self._tensors, self._compiled = tensors, None
         self.launch = _kernels().launch_of(rows.flat.shape[0] if turns else 0, numbers, rows.flat.shape[1], hk, d, dv, half,
                                            turns and rotary.interleaved, moves, cache.k.dtype == E4M3)
+
+    def is_ready(self):
+        """May a CUDA graph record it?"""
+        return _kernels().is_ready(self._tensors, self.launch[1])
 
     def write(self):
         grid, numbers = self.launch

@@ -10,6 +10,7 @@ _TILE = 2048  # elements of a program
 # Of tensors these are read one number at a time; of numbers these differ from batch to batch.
 _FEW = ("table", "before", "used", "cos", "sin", "base", "k_descale", "v_descale", "cu_q", "cu_new")
 _OF_BATCHES = ("b", "sq", "s_new", "rows_new", "pages", "columns", "table_row", "positions")
+_CONSTANTS = 11  # numbers that are compiled in, the last ones
 
 
 @triton.jit
@@ -160,7 +161,24 @@ def launch_of(rows_q, numbers, hq, hk, d, dv, half, interleaved, moves, e4m3):
 def append(grid, tensors, numbers):
     """tensors: from q to cu_new, None for those that are not there. Returns what Triton compiled, None where it interprets. Products and sums
     round one by one, so that bits are those of PyTorch's operators."""
-    return _append[grid](*tensors, *numbers, enable_fp_fusion=False)
+    compiled = _append[grid](*tensors, *numbers, enable_fp_fusion=False)
+    _ready.add(_kind_of(tensors, numbers))
+    return compiled
+
+
+_ready = set()  # kinds of calls whose kernel is on their device
+
+
+def is_ready(tensors, numbers):
+    """Does append() find its kernel on the device, so that a CUDA graph may record it? While one records no kernel may be loaded."""
+    return _kind_of(tensors, numbers) in _ready
+
+
+def _kind_of(tensors, numbers):
+    """Calls for which Triton compiles one kernel."""
+    of_batches, others, constants = numbers[:len(_OF_BATCHES)], numbers[len(_OF_BATCHES):-_CONSTANTS], numbers[-_CONSTANTS:]
+    return (tensors[0].device, tuple(None if x is None else x.dtype for x in tensors), tuple(n < 2 ** 31 for n in of_batches),
+            tuple((n < 2 ** 31, n % 16 == 0, n == 1) for n in others), constants)
 
 
 def again(compiled, grid):

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import dfa.flash_attn  # noqa: E402
-from dfa import _torch_again, _torch_append, _torch_kvcache  # noqa: E402
+from dfa import _torch_again, _torch_append, _torch_kvcache, _torch_quantize  # noqa: E402
 from dfa.flash_attn import flash_attn_interface, flash_attn_with_kvcache  # noqa: E402
 from test_torch_recalled import DTYPE, GPU, as_on_a_gpu  # noqa: E402, F401: a fixture of every test
 
@@ -337,6 +337,12 @@ def test_what_the_kernel_does_not_take_is_the_operators(monkeypatch, seen):
     assert not any(seen)
 
 
+def test_kernels_of_ours_do_not_see_numbers_of_the_other_sign():
+    """Half of a conjugated complex tensor lies in memory with the other sign."""
+    x = torch.view_as_complex(random(4, 8, 2, dtype=torch.float32)).conj().imag
+    assert x.is_neg() and not _torch_quantize.seen_by_kernels(x) and _torch_quantize.seen_by_kernels(x.clone(), None)
+
+
 @of_the_kernel
 def test_nothing_of_a_call_is_kept_alive():
     case = Case(0, rotary="pairs", layout="dense", causal=True)
@@ -418,6 +424,27 @@ def test_a_graph_replays_what_lies_there_then(layout, warm, monkeypatch):
         torch.cuda.synchronize()
         wanted = by_operators(monkeypatch, right)
         assert all(map(same, outputs, wanted)) and same(recorded.k, right.k) and same(recorded.v, right.v)
+
+
+@of_the_kernel
+def test_a_graph_records_the_kernel_where_it_is_loaded(monkeypatch):
+    """Else operators: a kernel that comes first while a graph records might end it."""
+    from dfa import _torch_append_kernel as ours
+    monkeypatch.setattr(ours, "_ready", set())
+    runs, append, recording = [], ours.append, [True]
+    monkeypatch.setattr(ours, "append", lambda *given: runs.append(1) or append(*given))
+    monkeypatch.setattr(_torch_again, "is_recorded", lambda: bool(recording))
+    for dtype in (torch.float32, torch.bfloat16, torch.float32):
+        case, right = (Case(0, layout="dense", rotary="halves", dtype=dtype) for _ in range(2))
+        wanted = by_operators(monkeypatch, right)
+        assert all(map(same, case.run(), wanted)) and same(case.k, right.k)
+        runs.append(dtype)
+        if dtype == torch.bfloat16:
+            recording.clear()
+            Case(0, layout="dense", rotary="halves", dtype=torch.float32).run()
+            recording.append(True)
+            runs.append("loaded")
+    assert runs == [torch.float32, torch.bfloat16, 1, "loaded", 1, torch.float32] and _torch_again.count() == 1
 
 
 @on_a_gpu

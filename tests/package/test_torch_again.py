@@ -186,7 +186,10 @@ def test_a_cache_answers_the_same_with_and_without_lse(device):
     both = [flash_attn_with_kvcache(q, k, v, cache_seqlens=used, causal=True, return_softmax_lse=True) for _ in range(2)]
     alone = flash_attn_with_kvcache(q, k, v, cache_seqlens=used, causal=True)
     assert torch.equal(both[0][0], alone) and torch.equal(both[1][0], alone) and torch.equal(both[0][1], both[1][1])
-    assert both[0][1].shape == (2, 4, 3)
+    for _, lse in both:
+        assert lse.shape == (2, 4, 3) and lse.stride() == (3, 6, 1)  # as the kernel writes it, [hq, b · sq]
+    rows = dfa.attention(*(x.transpose(1, 2) for x in (q[1:], k[1:], v[1:])), causal=True, return_lse=True)[1]
+    torch.testing.assert_close(both[1][1][1:], rows, **CLOSE[device])
 
 
 def test_a_graph_that_records_the_first_call_of_its_kind_replays_it(device):
