@@ -132,12 +132,13 @@ class Doors:
             "flash_attn_interface.flash_attn_with_kvcache, pages": lambda: flash_attn_interface.flash_attn_with_kvcache(
                 new, *pages, **steps, page_table=table),
             "flash_attn_with_kvcache, new rows": lambda: flash_attn_with_kvcache(new, *caches, *added, **before),
+            "flash_attn_with_kvcache, new rows, a number of rows": lambda: flash_attn_with_kvcache(new, *caches, *added, cache_seqlens=context - 1, causal=True),
             "flash_attn_with_kvcache, pages, new rows": lambda: flash_attn_with_kvcache(new, *pages, *added, **before, block_table=table),
             "flash_attn_with_kvcache, pages, new rows, rotary": lambda: flash_attn_with_kvcache(new, *pages, *added, *turns, **before, block_table=table),
             "flash_attn_interface.flash_attn_with_kvcache, pages, new rows, rotary": lambda: flash_attn_interface.flash_attn_with_kvcache(
                 new, *pages, *added, rotary_cos=turns[0], rotary_sin=turns[1], **before, page_table=table),
         }
-        self.by_operators = [name for name in self.calls if "new rows" in name and not name.startswith("flash_attn_interface")]
+        self.by_operators = [name for name in self.calls if name.startswith("flash_attn_with_kvcache") and "new rows" in name and "number" not in name]
 
 
 class Kept:

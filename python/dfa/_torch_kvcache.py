@@ -187,8 +187,8 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
         append()
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     pages, keep = cache.pages(), None
-    at_once = by_kernel is not None if new is not None else True
-    if key is not None and at_once and cache.k.is_cuda and not isinstance(cache_seqlens, int) and not isinstance(rotary_seqlens, int) \
+    numbers = isinstance(cache_seqlens, int) or isinstance(rotary_seqlens, int)
+    if key is not None and (new is None or by_kernel is not None) and cache.k.is_cuda and not numbers \
             and (queries is not rows.flat or queries.data_ptr() == q.data_ptr()) and not _torch_again.is_recorded():
         def keep(plan, _, outputs, steps):
             _keep_again(key, plan, cache, rows, outputs, steps, with_lse, by_kernel)
@@ -344,6 +344,16 @@ class Rotary:
         pairs = a * cos - b * sin, a * sin + b * cos
         turned = torch.stack(pairs, -1).flatten(-2) if self.interleaved else torch.cat(pairs, -1)
         return torch.cat((turned.to(x.dtype), rest), -1)
+
+
+def known_on_device(lengths, q, begins=None):
+    """cache_seqlens as a door's key has it: of a GPU's call a number becomes int32 [b], so that the next one makes the same call again. What
+    cannot be is left to who refuses it. begins: cu_seqlens_q."""
+    if type(lengths) is not int or not 0 <= lengths < 2 ** 31 or not isinstance(q, torch.Tensor) or not q.is_cuda or q.dim() == 0:
+        return lengths
+    if begins is not None and (not isinstance(begins, torch.Tensor) or begins.dim() != 1 or len(begins) == 0):
+        return lengths
+    return torch.full((q.shape[0] if begins is None else begins.shape[0] - 1,), lengths, dtype=torch.int32, device=q.device)
 
 
 def _lengths_of(name, lengths, b, device):

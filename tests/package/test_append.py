@@ -354,12 +354,19 @@ def test_nothing_of_a_call_is_kept_alive():
 
 
 @of_the_kernel
-def test_lengths_as_a_number_are_appended_and_not_kept(monkeypatch):
-    for length in (3, 4):
-        case, right = (Case(1, layout="dense") for _ in range(2))
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_number_of_rows_is_made_again_with_the_next(packed, monkeypatch, seen):
+    for length in (3, 4, 5):
+        case, right = (Case(2, packed=packed, s_new=2, causal=True) for _ in range(2))
         for x in (case, right):
+            x.k[:], x.v[:] = (random(*y.shape, seed=n) for n, y in enumerate((x.k, x.v)))
             x.named["cache_seqlens"] = length
-        assert all(map(same, case.run(), by_operators(monkeypatch, right))) and same(case.k, right.k) and _torch_again.count() == 0
+        assert all(map(same, case.run(), by_operators(monkeypatch, right))) and same(case.k, right.k)
+    assert seen == [False, True, True]
+    for wrong in (-1, 2 ** 31, True, 1.5):
+        case.named["cache_seqlens"] = wrong
+        with pytest.raises((ValueError, TypeError), match="cache_seqlens"):
+            case.run()
 
 
 def compiled(kernel, capability, types, numbers, **constants):

@@ -97,6 +97,7 @@ def in_e4m3(k, v, e4m3):
 def with_pages(name, seed, **options):
     q, k, v, used, table = cache(seed, options.pop("sq", 1))
     k, v = in_e4m3(k, v, options.pop("e4m3", False))
+    used = 17 - seed if options.pop("number", False) else used
     return flash_attn_with_kvcache(q, k, v, cache_seqlens=used, block_table=table, **options) if name == "2" else \
         flash_attn_interface.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, page_table=table, **options)
 
@@ -165,6 +166,8 @@ DOORS = {
     "flash 3 pages packed": with_packed_queries,
     "cache": lambda seed: with_rows(seed, sq=2, causal=True),
     "cache lse": lambda seed: with_rows(seed, return_softmax_lse=True),
+    "cache number": lambda seed: with_rows(seed, cache_seqlens=40 + seed, causal=True),
+    "flash 3 pages number": lambda seed: with_pages("3", seed, number=True),
     "cache whole": lambda seed: with_rows(seed, cache_seqlens=None),
     "cache batches": lambda seed: with_rows(seed, cache_batch_idx=ints(1, 0)),
     "cache padded": lambda seed: with_rows(seed, cache_leftpad=ints(seed, 3), causal=True),

@@ -13,7 +13,7 @@ from torch.compiler import is_dynamo_compiling
 from dfa._dropout import options_of
 from dfa._shapes import flag_of
 from dfa._torch_again import recall
-from dfa._torch_kvcache import with_kvcache
+from dfa._torch_kvcache import known_on_device, with_kvcache
 from dfa._torch_varlen import in_full
 from dfa.flash_attn._adapted import attend, both_begins, logits_of, unpacked, window_of
 
@@ -98,6 +98,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     """
     key = None
     if not is_dynamo_compiling():
+        cache_seqlens = known_on_device(cache_seqlens, q)
         key = ("flash2_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, alibi_slopes, None, None, None, k, v,
                rotary_cos, rotary_sin, None, None, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, return_softmax_lse,
                batch_invariant)

@@ -7,7 +7,7 @@ from torch.compiler import is_dynamo_compiling
 
 from dfa._shapes import flag_of
 from dfa._torch_again import recall
-from dfa._torch_kvcache import with_kvcache
+from dfa._torch_kvcache import known_on_device, with_kvcache
 from dfa._torch_varlen import in_full, splits_of
 from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, split_heads, window_of
 
@@ -81,6 +81,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     and v, of q's type, are divided by them as they are written. Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
     key = None
     if not is_dynamo_compiling():
+        cache_seqlens = known_on_device(cache_seqlens, q, cu_seqlens_q)
         key = ("flash3_kvcache", q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, None, cu_seqlens_q, k_descale, v_descale, k, v,
                rotary_cos, rotary_sin, cu_seqlens_k_new, rotary_seqlens, qv, max_seqlen_q, q_descale, softmax_scale,
                causal, window_size, attention_chunk, softcap, rotary_interleaved, _told(scheduler_metadata), num_splits, pack_gqa, sm_margin,
