@@ -24,7 +24,7 @@ def appended(cache, rows, new, before, rotary, moves, factors, scale):
     # A scale that is a tensor multiplies q, and autocast casts it, before rows are written.
     if not KERNEL_HAS_RUN or not seen_by_kernels(*tensors) or isinstance(scale, torch.Tensor) or torch._C._is_any_autocast_enabled():
         return None
-    if cache.k.dtype == E4M3 and torch.cuda.get_device_capability(cache.k.device) < (8, 9) or _kernels() is None:
+    if torch.cuda.get_device_capability(cache.k.device) < ((8, 9) if cache.k.dtype == E4M3 else (8, 0)) or _kernels() is None:
         return None
     q, k, v, to_k, to_v = data = tensors[:3] + tensors[_K_CACHE:_V_CACHE + 1]
     if any(x.numel() == 0 or x.stride(-1) != 1 or x.data_ptr() % _ALIGNED for x in data) or any(_meet(x, to) for x in (q, k, v) for to in (to_k, to_v)):
@@ -84,7 +84,7 @@ class Appended:
         present = [(at, OF_CACHES[name] - 1) for at, (name, x) in enumerate(zip(names, self._tensors)) if name and x is not None]
         makers = [(at, *_torch_again._maker_of(self._tensors[at])) for at in (_TURNED, _USED) if self._tensors[at] is not None]
         data = [self._tensors[at] for at in (0, 1, 2, _K_CACHE, _V_CACHE)]
-        of_q, of_k, of_v, of_k_cache, of_v_cache = map(_span, data)
+        of_q, of_k, of_v, of_k_cache, of_v_cache = map(span_of, data)
         apart, device = data[4].data_ptr() - data[3].data_ptr(), data[3].device.index
         (grid, numbers), compiled = self.launch, _kernels().again(self._compiled, self.launch[0])
         at_k, at_v = (OF_CACHES[name] - 1 for name in ("k", "v"))
@@ -121,14 +121,14 @@ class Appended:
         return prepare
 
 
-def _span(x):
+def span_of(x):
     """Bytes from the first element to behind the last."""
     return x.element_size() * (1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride())))
 
 
 def _meet(x, y):
     """May an element of one be one of the other?"""
-    return -_span(x) < x.data_ptr() - y.data_ptr() < _span(y)
+    return -span_of(x) < x.data_ptr() - y.data_ptr() < span_of(y)
 
 
 @lru_cache(maxsize=1)

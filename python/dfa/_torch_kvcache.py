@@ -5,6 +5,7 @@ import torch
 
 from dfa import _torch_again, _torch_append, _torch_paged
 from dfa._torch_again import OF_CACHES, places_of
+from dfa._torch_append import span_of
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
 from dfa._torch_quantize import rounded
@@ -103,7 +104,7 @@ class Cache:
         if self.k is self.v or torch.compiler.is_compiling():
             return self.k is self.v
         size, starts = self.k.element_size(), (self.k.data_ptr(), self.v.data_ptr())
-        ends = [start + _span(x) for start, x in zip(starts, (self.k, self.v))]
+        ends = [start + span_of(x) for start, x in zip(starts, (self.k, self.v))]
         if 0 in starts or starts[0] >= ends[1] or starts[1] >= ends[0]:
             return False
         if (size, self.k.stride()[:3]) != (self.v.element_size(), self.v.stride()[:3]) or (starts[1] - starts[0]) % size:
@@ -125,11 +126,6 @@ class Cache:
         what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
         where = f"in column {column} of" if self.paged else "for"
         raise ValueError(f"{what} {int(self.pages()[sequence, column])} {where} sequence {sequence}, but the cache has {self.k.shape[0]}")
-
-
-def _span(x):
-    """Bytes from the first element to behind the last."""
-    return x.element_size() * (1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride())))
 
 
 def _meets(offset, steps, columns, other_columns):
