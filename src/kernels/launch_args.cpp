@@ -106,13 +106,14 @@ char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspac
   return begin + aligned(static_cast<std::size_t>(end));
 }
 
-// Of ExponentLogits: the cap in exponents of 2, and what makes a score the argument of tanh.
+// Of ExponentLogits: the cap in exponents of 2, and what makes a score the argument of tanh, or
+// what a text made of a score and its scale.
 void fold_logits(LogitArgs& args, const Problem& p) {
   constexpr double kLog2E = 1.4426950408889634, kMost = std::numeric_limits<float>::max();
   if (p.softcap == 0) return;
   args.softcap = static_cast<float>(p.softcap * kLog2E);
-  args.inverse_softcap =
-      static_cast<float>(std::clamp(p.softmax_scale() / p.softcap, -kMost, kMost));
+  const double scale = p.has_text() ? 1 : p.softmax_scale();
+  args.inverse_softcap = static_cast<float>(std::clamp(scale / p.softcap, -kMost, kMost));
 }
 
 void point_pages(PagedArgs& args, const Sequences& sequences) {

@@ -61,7 +61,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("ranges", config.ranges);
   visit("dropout", config.dropout);
   visit("blocks", config.blocks);
-  if (!sm90) visit("text", config.text);
+  visit("text", config.text);
   if constexpr (requires { config.split_kv; }) {
     visit("split_kv", config.split_kv);
     visit("split_keys", config.split_keys);

@@ -65,7 +65,7 @@ struct ForwardConfig {
   bool ranges = false;
   bool dropout = false;  // of GPU targets: DropoutMask
   bool blocks = false;   // of GPU targets: the problem has lists of blocks (BlockLists)
-  bool text = false;     // of cuda_sm80 and below: a mask_mod or a score_mod (UserText)
+  bool text = false;     // of GPU targets: a mask_mod or a score_mod (UserText)
   // Of cuda_sm80 in 16 bits, and of cuda_sm90 with heads above kMostColumns where they are packed,
   // and of few queries a sequence, dense or packed: the keys of all sequences are dealt out on the
   // device, by the lengths, in num_splits equal parts for as many thread blocks of each head; what

@@ -22,6 +22,14 @@ DFA_DEVICE float bias_value(const void* values, DType type, long long at) {
   return low;
 }
 
+// A key, once this score is there: left to itself the compiler reads all biases at once, or begins
+// the texts of all keys, and spills. Keys are below 2^28 (validate_lengths), what they are compared
+// with never is.
+DFA_DEVICE int wait_for(float score, int key) {
+  const unsigned never = __float_as_uint(score) | 1u << 30, at = static_cast<unsigned>(key);
+  return static_cast<int>(at < never ? at : never);
+}
+
 // The bias of a thread's two rows (i and i + 8 of its warp's 16) of one work tile of Hopper's
 // kernels. Two keys side by side are read at once where they are aligned to that. Rows and keys
 // behind the last read the last one's, and masks hide what becomes of those keys.
@@ -52,8 +60,9 @@ class FragmentBias {
   }
 
   // Scores become factor * score and, in exponents of 2, the bias more. `key` is the first score's
-  // of the warp, an even number.
-  template <int kKeys>
+  // of the warp, an even number. With `kTold` pairs may be hidden before, by -inf: whatever their
+  // bias, they stay so.
+  template <bool kTold, int kKeys>
   DFA_DEVICE void add(const KernelArgs& args, float (&scores)[kKeys][4], int key,
                       float factor) const {
     if constexpr (kBias) {
@@ -61,13 +70,13 @@ class FragmentBias {
       const bool whole = key + kKeys * 8 <= keys_;
       key += static_cast<int>(ptx::kept_thread_index() % 4) * 2;
       if (!paired_ || !whole) {
-        add_each(bias, scores, key, factor);
+        add_each<kTold>(bias, scores, key, factor);
       } else if (bias.type == DType::bf16) {
-        add_pairs<DType::bf16>(scores, key, factor);
+        add_pairs<kTold, DType::bf16>(scores, key, factor);
       } else if (bias.type == DType::fp16) {
-        add_pairs<DType::fp16>(scores, key, factor);
+        add_pairs<kTold, DType::fp16>(scores, key, factor);
       } else {
-        add_pairs<DType::fp32>(scores, key, factor);
+        add_pairs<kTold, DType::fp32>(scores, key, factor);
       }
     }
   }
@@ -75,18 +84,13 @@ class FragmentBias {
  private:
   static constexpr float kLog2E = 1.4426950408889634f;
 
+  template <bool kTold>
   static DFA_DEVICE float sum(float score, float factor, float more) {
+    if (kTold && score == -ptx::infinity()) return score;
     return more < kBiasHides ? -ptx::infinity() : fmaf(more, kLog2E, score * factor);
   }
 
-  // A key, where this score is there: left to itself the compiler reads all biases at once and
-  // spills. Keys are below 2^28 (validate_lengths), what they are compared with never is.
-  static DFA_DEVICE int wait_for(float score, int key) {
-    const unsigned never = __float_as_uint(score) | 1u << 30, at = static_cast<unsigned>(key);
-    return static_cast<int>(at < never ? at : never);
-  }
-
-  template <DType kType, int kKeys>
+  template <bool kTold, DType kType, int kKeys>
   DFA_DEVICE void add_pairs(float (&scores)[kKeys][4], int key, float factor) const {
     constexpr int kAtOnce = 16 / bytes_of(kType);
 #pragma unroll
@@ -103,13 +107,13 @@ class FragmentBias {
           ptx::unpack<kType>(reinterpret_cast<const unsigned*>(pair)[n * 4], low, high);
         }
         float* two = scores[n] + 2 * half;
-        two[0] = sum(two[0], factor, low);
-        two[1] = sum(two[1], factor, high);
+        two[0] = sum<kTold>(two[0], factor, low);
+        two[1] = sum<kTold>(two[1], factor, high);
       }
     }
   }
 
-  template <int kKeys>
+  template <bool kTold, int kKeys>
   DFA_DEVICE void add_each(const BiasArgs& bias, float (&scores)[kKeys][4], int key,
                            float factor) const {
     constexpr int kAtOnce = 2;
@@ -121,7 +125,7 @@ class FragmentBias {
       for (int i = 0; i < 4; ++i) {
         const int at = key + n * 8 + i % 2;
         const float more = bias_value(rows_[i / 2], bias.type, (at < last ? at : last) * bias.key);
-        scores[n][i] = sum(scores[n][i], factor, more);
+        scores[n][i] = sum<kTold>(scores[n][i], factor, more);
       }
     }
   }
