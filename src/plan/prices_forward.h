@@ -102,6 +102,10 @@ inline constexpr Price kAlibiStepPingpong{"the same with ping-pong", 1.5, "of it
 // By its instructions beside those of softcap.
 inline constexpr Price kBiasStep{"a step with a bias", 1.6, "of its price", kNotRecorded};
 
+// Of a text likewise, whose instructions instructions_of_texts() counts.
+inline constexpr Price kTextStep{"what an instruction of a text adds to a step", 0.045,
+                                 "of its price", kNotRecorded};
+
 // Of work tiles that leave multiprocessors idle a call takes less than its joules at 700 W would:
 // the clock is high, and what a step waits for is memory.
 inline constexpr Price kPaceAlone{"a step's time where few blocks run, of its price", 0.28, "ratio",

@@ -65,10 +65,12 @@ constexpr int expected_dq_registers(const BackwardConfig& c) {
 constexpr int expected_sm90_registers(const ForwardConfig& c) {
   constexpr int kOthers = 32, kOfBoth = 8;  // softcap and ALiBi
   constexpr int kBesideSoftcap = 8;         // bits of lists, or what those who copy pages have more
+  constexpr int kOfTexts = 16;              // beside what else changes scores or masks
   const int scores = c.block_k / 2, weights = c.block_k / 4, output = c.value_dim / 2;
   return scores + weights + output + c.q_columns_in_regs / 4 + kOthers +
          (c.softcap && c.alibi ? kOfBoth : 0) +
-         ((c.blocks || c.paged) && c.softcap ? kBesideSoftcap : 0);
+         ((c.blocks || c.paged) && c.softcap ? kBesideSoftcap : 0) +
+         (c.text && (c.softcap || c.alibi || c.bias || c.dropout || c.ranges) ? kOfTexts : 0);
 }
 
 // Of cuda_sm90 in e4m3: beside the output one part of a step's product of weights and v.

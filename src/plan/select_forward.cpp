@@ -16,6 +16,7 @@
 #include "spec/e4m3.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
+#include "spec/user_text.h"
 #include "spec/values_in_keys.h"
 
 namespace dfa {
@@ -64,6 +65,7 @@ struct WorkTiles {
     if (p.softcap != 0) price.step_us *= kSoftcapStep;
     if (p.alibi) price.step_us *= alibi_step(m.tile);
     if (p.bias) price.step_us *= kBiasStep;
+    if (p.has_text()) price.step_us *= 1 + kTextStep * instructions_of_texts(p);
   }
   double tile_us() const { return price.tile_us + steps * price.step_us; }
 };
@@ -230,7 +232,8 @@ Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
   const int fewer = (p.blocks || p.paged()) && p.softcap != 0 ? 0 : 64;
-  const bool few = (p.softcap != 0 || p.alibi || p.bias) && sm90_head_dim(p.dv) > 192;
+  const bool few =
+      (p.softcap != 0 || p.alibi || p.bias || p.has_text()) && sm90_head_dim(p.dv) > 192;
   return few ? std::min(t.q_columns_in_regs, fewer) : t.q_columns_in_regs;
 }
 
@@ -352,6 +355,7 @@ ForwardConfig split_sliced_config_of(const Problem& p, const Limits& limits) {
 // Plans take what a card has run; what none has is there for configurations that name it.
 bool is_taken_unnamed(const ForwardConfig& c) {
   if (c.descale_blocks) return kE4m3BlockFactorsHaveRunOnGpu;
+  if (c.text && !kHopperTextsHaveRunOnGpu) return false;
   return kSlicedSplitsHaveRunOnGpu || !c.sliced() || c.num_splits == 0;
 }
 
@@ -473,12 +477,12 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   const std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   if (std::ranges::any_of(legal, &is_taken_unnamed)) return Verdict::yes();
   if (!legal.empty()) {
-    const char* const what = legal[0].descale_blocks ? "multiplies factors of blocks of rows"
-                                                     : "splits keys of d and dv above 256";
+    const char* const what = problem.has_text()         ? "makes logits by mask_mod and score_mod"
+                             : legal[0].descale_blocks ? "multiplies factors of blocks of rows"
+                                                       : "splits keys of d and dv above 256";
     return Verdict::no("cuda_sm90 " + std::string(what) +
                        " on no card yet; target=cuda_sm90 names it");
   }
-  if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =
       sliced ? sliced_config_of(problem) : config_of(problem, least_tile(problem));

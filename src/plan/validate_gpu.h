@@ -54,6 +54,8 @@ int sm90_head_dim(std::int64_t dim);
 int sm90_sliced_dim(std::int64_t dim);
 // No card has run their splits of keys, and more heads in a tile than others have, yet.
 inline constexpr bool kSlicedSplitsHaveRunOnGpu = true;
+// Nor Hopper's forward with texts.
+inline constexpr bool kHopperTextsHaveRunOnGpu = false;
 inline constexpr int kMostSlicedDims = 576, kMostSlicedValues = 512;
 
 // Rows of the boxes that Hopper's forward copies keys in pages in: the most that divide a page and

@@ -7,6 +7,7 @@
 #include "plan/rules.h"
 #include "plan/validate_gpu.h"
 #include "spec/config_names.h"
+#include "spec/user_text.h"
 
 namespace dfa {
 
@@ -49,6 +50,8 @@ constexpr int kMostRegistersHolding = 232;  // with columns of q among them; fro
 constexpr int kMostWithLogits = 224;        // and beside softcap, ALiBi or a bias
 constexpr int kMostBiasDim = 192, kMostBiasTile = 128;  // beyond, some spill
 constexpr int kNarrowBiasDim = 96, kMostBiasKeys = 96;  // beside splits
+
+constexpr int kMostTextInstructions = 128;  // for a pair, else kernels fill caches
 
 constexpr const char* kNoE4m3Cache = "cuda_sm90 takes no cache in e4m3";
 constexpr const char* kListsAndRanges =
@@ -137,7 +140,7 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
   });
 }
 
-bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi || c.bias; }
+bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi || c.bias || c.text; }
 
 // A thread's two rows are of one head.
 Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
@@ -157,9 +160,33 @@ Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
   });
 }
 
+// A text is in a kernel for every score of a thread's, twice.
+Verdict validate_text(const ForwardConfig& c, const Problem& p) {
+  if (!p.has_text()) return Verdict::yes();
+  const int instructions = instructions_of_texts(p), rows = kGroupRows * (c.varlen ? 2 : 3);
+  return all({
+      require(instructions <= kMostTextInstructions,
+              "cuda_sm90 takes a mask_mod and a score_mod of up to ", kMostTextInstructions,
+              " instructions a pair, and these have about ", instructions,
+              "; cuda_sm80 takes them"),
+      require(!c.sliced(), "cuda_sm90 takes mask_mod and score_mod for d and dv up to ",
+              kMostColumns, ", not d=", p.d, ", dv=", p.dv),
+      require(!p.paged(), "keys in pages take no mask_mod and no score_mod on a GPU"),
+      require(!p.blocks,
+              "cuda_sm90 takes no mask_mod and no score_mod beside lists of blocks; "
+              "cuda_sm80 does"),
+      require(c.block_q <= rows, "block_q=", c.block_q,
+              " but mask_mod and score_mod have registers for ", rows,
+              c.varlen ? " of packed sequences" : "", " of cuda_sm90"),
+      require(!c.dropout || c.value_dim <= kNarrowDim,
+              "mask_mod and score_mod beside dropout have registers for value_dim up to ",
+              kNarrowDim, " of cuda_sm90"),
+  });
+}
+
 Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
   return all({
-      require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
+      validate_text(c, p),
       validate_bias(c, p),
       validate_logits(c, p),
       require(!makes_logits(c) || c.cluster == 1 || c.value_dim <= kMostPairValues,

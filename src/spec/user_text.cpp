@@ -36,6 +36,34 @@ std::string shown_text(const char* name, const std::string& text,
   return std::string(" ") + name + "(" + shown + ")";
 }
 
+bool is_constant(const Expression& all, int n) { return all.node(n).op == ExpressionOp::constant; }
+
+int instructions_of(const Expression& all, const ExpressionNode& node) {
+  const bool number = node.type == ValueType::number;
+  switch (node.op) {
+    case ExpressionOp::constant:
+    case ExpressionOp::name: return 0;
+    case ExpressionOp::divide:
+      if (number) return 16;
+      return is_constant(all, node.operands[1]) ? 6 : 30;
+    case ExpressionOp::remainder: return is_constant(all, node.operands[1]) ? 6 : 30;
+    case ExpressionOp::exp: return 12;
+    case ExpressionOp::sqrt: return 16;
+    case ExpressionOp::tanh:
+    case ExpressionOp::log: return 20;
+    case ExpressionOp::pow: return 75;
+    case ExpressionOp::sin:
+    case ExpressionOp::cos: return 120;
+    default: return 1;
+  }
+}
+
+int instructions_of(const Expression& all) {
+  int sum = 0;
+  for (const ExpressionNode& node : all.nodes) sum += instructions_of(all, node);
+  return sum;
+}
+
 void require_countable(const char* name, std::int64_t value) {
   if (value <= kMostExpressionSize) return;
   throw InvalidArgument(std::string("problem: ") + name + "=" + std::to_string(value) +
@@ -53,6 +81,11 @@ Problem with_short_text(Problem problem) {
 std::string user_text(const Problem& p) {
   return shown_text("mask_mod", p.mask_mod, parse_mask_mod) +
          shown_text("score_mod", p.score_mod, parse_score_mod);
+}
+
+int instructions_of_texts(const Problem& p) {
+  return (p.mask_mod.empty() ? 0 : instructions_of(parse_mask_mod(p.mask_mod))) +
+         (p.score_mod.empty() ? 0 : instructions_of(parse_score_mod(p.score_mod)));
 }
 
 void require_user_text(const Problem& p) {

@@ -15,6 +15,10 @@ Problem with_short_text(Problem problem);
 // " mask_mod(…) score_mod(…)", what there is of them.
 std::string user_text(const Problem& problem);
 
+// About how many instructions both take of a GPU for one pair, by what compiled kernels grew by.
+// Sines and powers are most of it: they have a way for large arguments, too. 0 of neither.
+int instructions_of_texts(const Problem& problem);
+
 // Throws InvalidArgument.
 void require_user_text(const Problem& problem);
 

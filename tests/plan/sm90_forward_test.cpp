@@ -173,6 +173,12 @@ TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
           << changes;
     });
   }
+  for_each_turn("ab_texts.txt", [](const Problem& p, const std::string& changes) {
+    const std::string text = "ForwardConfig{" + changes + "}";
+    EXPECT_EQ(legal_config(text, gpu_forward_base(text, p, kHopper), p, kHopper).target,
+              changes.find("sm80") == std::string::npos ? Target::cuda_sm90 : Target::cuda_sm80)
+        << changes;
+  });
   for_each_turn("ab_backward.txt", [](const Problem& p, const std::string& changes) {
     const BackwardConfig planned =
         gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper);

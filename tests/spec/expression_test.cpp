@@ -8,6 +8,7 @@
 #include "dfa/error.h"
 #include "dfa/problem.h"
 #include "spec/expression_source.h"
+#include "spec/user_text.h"
 
 namespace dfa {
 namespace {
@@ -199,6 +200,20 @@ TEST(Expression, ALineOfTooManyKeysOrOfABatchThatVariesIsRefused) {
         "problem: batch_invariant beside mask_mod(…) that names b, the number of a sequence in "
         "its call; accepted: one of them");
   }
+}
+
+// By what compiled kernels grow: an operation is an instruction, functions are many.
+TEST(Expression, InstructionsOfTextsAreCounted) {
+  const auto count = [](const char* text) {
+    return instructions_of_texts(parse_problem(std::string("fwd h1 s8 d64 ") + text));
+  };
+  EXPECT_EQ(count(""), 0);
+  EXPECT_EQ(count("mask_mod(kv_idx<=q_idx)"), 1);
+  EXPECT_EQ(count("mask_mod(kv_idx<=q_idx) score_mod(score+score)"), 2);
+  EXPECT_EQ(count("mask_mod(kv_idx%7==h)"), 7);
+  EXPECT_EQ(count("mask_mod(kv_idx/sq==h)"), 31);
+  EXPECT_EQ(count("score_mod(2.0f*tanh(score/2.0f))"), 37);
+  EXPECT_EQ(count("score_mod(sin(score)+cos(score))"), 241);
 }
 
 // A device's text is of the tree: nothing that was written goes there.

@@ -1,0 +1,92 @@
+// Which kernels of Hopper's take a mask_mod or a score_mod, and what is said where none does.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "plan/hopper_plan.h"
+#include "plan/validate.h"
+#include "plan/validate_gpu.h"
+#include "spec/config_text.h"
+
+namespace dfa {
+namespace {
+
+constexpr const char* kMask = " mask_mod(kv_idx<=q_idx)";
+constexpr const char* kTanh = " score_mod(5.0f*tanh(score/5.0f)+0.1f*h)";
+constexpr const char* kHeavy = " score_mod(sin(score)+cos(score))";
+
+ForwardConfig named(const Problem& p) {
+  return gpu_forward_base("ForwardConfig{target=cuda_sm90}", p, kHopper90);
+}
+
+// Until a card has run them no plan takes them unnamed.
+TEST(HopperText, ForwardsThatNameItTakeIt) {
+  for (const char* sizes :
+       {" causal b1 h4 s512 d64", " b2 hq8 hk2 sq300 sk500 d128 window(60,9)",
+        " causal b1 h8 s4096 d128", " causal b4 h16 s16384 d128", " b1 h2 s4096 d96",
+        " b1 h4 s1000 d192", " causal b1 h4 s1000 d256", " b1 hq32 hk4 sq4 sk20000 d128",
+        " causal hq4 hk2 lens(70,1,0,130) d64", " causal hq4 hk2 lens(700,1300) d128",
+        " causal b1 h2 s512 d128 softcap(3) alibi sink", " b1 h2 s512 d128 bias(1,h)",
+        " causal b1 h2 s512 d128 chunk(64)", " b1 h2 s512 d64 dropout(0.1,3)",
+        " b1 h4 s512 d48 dv96"}) {
+    for (const char* type : {"bf16", "fp16"}) {
+      for (const char* text : {kMask, kTanh}) {
+        const Problem p = parse_problem(std::string("fwd ") + type + sizes + text);
+        const ForwardConfig config = named(p);
+        EXPECT_EQ(config.target, Target::cuda_sm90) << to_line(p);
+        const Verdict legal = validate_config(config, p, kHopper90);
+        EXPECT_TRUE(legal) << to_line(p) << ": " << legal.reason;
+        EXPECT_TRUE(config.text);
+        EXPECT_LE(config.block_q, 192);
+        EXPECT_EQ(parse_config(to_text(config), ForwardConfig{}), config);
+        const ForwardConfig usual = select_forward(p, kHopper90);
+        EXPECT_TRUE(validate_config(usual, p, kHopper90)) << to_line(p);
+        EXPECT_EQ(usual.target == Target::cuda_sm90, kHopperTextsHaveRunOnGpu) << to_line(p);
+        const Verdict fits = sm90_fits(p, kHopper90);
+        EXPECT_EQ(bool(fits), kHopperTextsHaveRunOnGpu);
+        if (!fits) {
+          EXPECT_NE(fits.reason.find("mask_mod and score_mod on no card yet"), std::string::npos)
+              << fits.reason;
+        }
+      }
+    }
+  }
+}
+
+TEST(HopperText, WhatItDoesNotTakeThePortableKernelsDoWithTheReason) {
+  const auto reason = [](const std::string& line) {
+    const Problem p = parse_problem(line);
+    const ForwardConfig config = select_forward(p, kHopper90);
+    EXPECT_EQ(config.target, Target::cuda_sm80) << line;
+    EXPECT_TRUE(validate_config(config, p, kHopper90)) << line;
+    EXPECT_THROW(asked_forward("target=cuda_sm90", p, kHopper90), InvalidArgument) << line;
+    return sm90_fits(p, kHopper90).reason;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(reason(std::string("fwd bf16 h2 s512 d64") + kHeavy),
+      "up to 128 instructions a pair, and these have about 241; cuda_sm80 takes them");
+  has(reason(std::string("fwd bf16 h2 s512 d512") + kMask), "for d and dv up to 256, not d=512");
+  has(reason(std::string("fwd bf16 h2 s512 d64 blocks(128x128)") + kMask),
+      "no mask_mod and no score_mod beside lists of blocks");
+  has(reason(std::string("fwd bf16 h2 s512 d32") + kMask), "pad heads");
+}
+
+TEST(HopperText, TilesThatHaveNoRegistersAreRefused) {
+  const Problem p = parse_problem(std::string("fwd bf16 h2 s512 d64") + kMask);
+  ForwardConfig config = named(p);
+  config.block_q = 256, config.block_k = 64, config.warps = 16;
+  EXPECT_NE(validate_config(config, p, kHopper90).reason.find("registers for 192"),
+            std::string::npos);
+}
+
+TEST(HopperText, BackwardsAreThePortableKernels) {
+  const Problem p = parse_problem(std::string("fwdbwd bf16 causal h4 s512 d128") + kTanh);
+  EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80);
+  EXPECT_EQ(sm90_backward_fits(p, kHopper90).reason,
+            "cuda_sm90 takes no mask_mod and no score_mod");
+}
+
+}  // namespace
+}  // namespace dfa
