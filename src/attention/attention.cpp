@@ -231,9 +231,9 @@ void require_blocks(const Problem& p, const BlockLists& blocks, bool by_keys) {
 }
 
 // On a GPU texts are compiled when they come.
-void require_texts(const Problem& p, const Backend& backend) {
-  if (!p.has_text() || on_host(backend.device())) return;
-  require_right_texts(backend, p);
+void require_texts(const Plan& plan, const Backend& backend) {
+  if (!plan.problem.has_text() || on_host(backend.device())) return;
+  require_right_texts(backend, plan.problem, kernels_named(plan));
 }
 
 // The caller's workspace, or one that lives as long as this call.
@@ -335,7 +335,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   require_blocks(p, args.blocks, false);
   require_descales(p, args.descales, backend.device());
   require_probabilities(plan, args.probabilities);
-  require_texts(p, backend);
+  require_texts(plan, backend);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
@@ -365,7 +365,7 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
   if (p.sink) require_floats("d_sinks", args.d_sinks);
   if (p.bias && args.d_bias != nullptr) require_floats("d_bias", args.d_bias);
   require_probabilities(plan, args.probabilities);
-  require_texts(p, backend);
+  require_texts(plan, backend);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;

@@ -48,8 +48,8 @@ void require(const CheckReport& report, const Backend& backend, const Problem& p
                     "' gives other numbers there than in fp64: " + summary);
 }
 
-void check(const Backend& backend, const Problem& p) {
-  const Plan plan = backend.plan(p, {.backend = backend.name()});
+void check(const Backend& backend, const Problem& p, const std::string& config) {
+  const Plan plan = backend.plan(p, {.backend = backend.name(), .config = config});
   const Device& device = backend.device();
   const std::int64_t q_count = extent(p.q(), p.b, p.hq, p.sq, p.d);
   const std::int64_t k_count = extent(p.k(), p.b, p.hk, p.sk, p.d);
@@ -115,15 +115,25 @@ Problem small_problem_of_texts(const Problem& p) {
           .score_mod = p.score_mod};
 }
 
-void require_right_texts(const Backend& backend, const Problem& problem) {
+std::string kernels_named(const Plan& plan) {
+  const bool forward = !plan.config.empty();
+  const std::string &config = forward ? plan.config : plan.backward_config, field = ".target=";
+  const std::size_t at = config.find(field);
+  if (at == std::string::npos) return "";
+  const std::string target = config.substr(at + 1, config.find(',', at) - at - 1);
+  return (forward ? "ForwardConfig{" : "BackwardConfig{") + target + "}";
+}
+
+void require_right_texts(const Backend& backend, const Problem& problem,
+                         const std::string& config) {
   static std::mutex mutex;
   static auto* const known = new std::set<std::string>;
   const Problem small = small_problem_of_texts(problem);
   const std::string key =
-      backend.name() + backend.device().identity().pci_id + " " + to_line(small);
+      backend.name() + backend.device().identity().pci_id + " " + to_line(small) + config;
   const std::lock_guard lock(mutex);
   if (known->contains(key)) return;
-  check(backend, small);
+  check(backend, small, config);
   known->insert(key);
 }
 

@@ -24,7 +24,8 @@ class Faulty final : public Backend {
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     return cpu().supports(p, options);
   }
-  Plan plan(const Problem& p, const PlanOptions&) const override {
+  Plan plan(const Problem& p, const PlanOptions& options) const override {
+    config = options.config;
     return cpu().plan(what_ == "text" ? with_other_text(p) : p, {.backend = "cpu"});
   }
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {
@@ -41,6 +42,7 @@ class Faulty final : public Backend {
   const Diagnostics& diagnostics() const override { return cpu().diagnostics(); }
 
   mutable int calls = 0;
+  mutable std::string config;  // that was asked for last
 
  private:
   static const Backend& cpu() { return find_backend("cpu"); }
@@ -71,6 +73,26 @@ TEST(TextCheck, RunsOnceForATextAndType) {
   p.score_mod = "score*2";
   require_right_texts(right, p);
   EXPECT_EQ(right.calls, 4);
+}
+
+// Of each kind of kernels that a plan has, not of those that a small problem would take.
+TEST(TextCheck, RunsOnTheKernelsOfThePlan) {
+  Plan plan;
+  EXPECT_EQ(kernels_named(plan), "");
+  plan.backward_config = "BackwardConfig{.target=Target::cuda_sm80,.element=DType::bf16}";
+  EXPECT_EQ(kernels_named(plan), "BackwardConfig{target=Target::cuda_sm80}");
+  plan.config = "ForwardConfig{.target=Target::cuda_sm90,.element=DType::bf16,.text=true}";
+  EXPECT_EQ(kernels_named(plan), "ForwardConfig{target=Target::cuda_sm90}");
+  const Faulty right("of other kernels");
+  Problem p = parse_problem(kLine);
+  p.pass = Pass::forward;
+  require_right_texts(right, p);
+  EXPECT_EQ(right.calls, 1);
+  for (int turn = 0; turn < 2; ++turn) {
+    require_right_texts(right, p, kernels_named(plan));
+    EXPECT_EQ(right.calls, 2);
+    EXPECT_EQ(right.config, kernels_named(plan));
+  }
 }
 
 TEST(TextCheck, WrongNumbersAreRefusedEachTime) {
