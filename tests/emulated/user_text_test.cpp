@@ -5,51 +5,19 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/variant/user_text.cuh"
+#include "emulated/chosen_text.h"
 #include "spec/expression_source.h"
 
 namespace dfa {
-
-// clang-format off
-#include "emulated/user_texts.h"
-// clang-format on
-
-namespace {
-int chosen_text = 0;
-}
-
-// One text for a program, as for a kernel: that which a test has chosen.
-template <>
-struct UserText<true> {
-  static DFA_DEVICE float logit(float score, const UserTextPlace& at, float& share) {
-    switch (chosen_text) {
-      case 0: return Text0::logit(score, at, share);
-      case 1: return Text1::logit(score, at, share);
-      case 2: return Text2::logit(score, at, share);
-      default: return Text3::logit(score, at, share);
-    }
-  }
-};
-
 namespace {
 
 using namespace emulated;
-
-constexpr const char* kTexts[] = {
-    "mask_mod((kv_idx + b) % 5 != h % 5 && (q_idx ^ kv_idx) >> 6 <= 1) "
-    "score_mod(score - 0.05f * abs(q_idx + sk - sq - kv_idx))",
-    "score_mod(5.0f * tanh(score / 5.0f) + 0.1f * h + (kv_idx < 4 ? min(score, 0.5f) : max(-score, "
-    "exp(-abs(score)))))",
-    "mask_mod(kv_idx <= q_idx + sk - sq || kv_idx < sq / 4 && !(h == 1))",
-    "score_mod(kv_idx % 7 == q_idx % 7 ? -INFINITY : sqrt(1 + score * score) - log(2 + cos(score)) "
-    "+ "
-    "pow(1 + score * score, 0.3f) / (2 + sin(score)) * int(0.5f * b + 1))"};
 
 TEST(EmulatedUserText, WhatIsCompiledHereIsWhatADeviceIsGiven) {
   std::ifstream file(std::string(DFA_SOURCE_DIR) + "/tests/emulated/user_texts.h");
   std::stringstream all;
   all << file.rdbuf();
-  for (int n = 0; n < 4; ++n) {
+  for (int n = 0; n < 6; ++n) {
     const std::string source =
         user_text_source(parse_problem(std::string("fwd fp32 h1 s8 d64 ") + kTexts[n]));
     const std::string begin = "struct UserText<true> {", end = "}  // namespace dfa";
@@ -82,6 +50,8 @@ TEST(EmulatedUserText, OfEveryTextMeetsTheRule) {
     expect_right<DType::fp32, 32>(text, "window(20,3) b2 hq2 hk2 sq90 sk40");
     expect_right<DType::fp32, 32>(text, "causal scale(-1) b1 hq2 hk2 sq70 sk70");
   }
+  expect_right<DType::bf16, 64>(4, "b2 hq4 hk2 sq70 sk100");
+  expect_right<DType::bf16, 64>(5, "causal b1 hq2 hk1 sq100 sk165");
 }
 
 TEST(EmulatedUserText, OfPackedSequences) {

@@ -200,3 +200,67 @@ struct Text3 {
     return sv48;
   }
 };
+
+struct Text4 {
+  static DFA_DEVICE float logit(float score, [[maybe_unused]] const UserTextPlace& at, float& share) {
+    [[maybe_unused]] const int mv0 = at.q_idx;
+    [[maybe_unused]] const int mv1 = 3;
+    [[maybe_unused]] const int mv2 = text::remainder(mv0, mv1);
+    [[maybe_unused]] const int mv3 = 0;
+    [[maybe_unused]] const bool mv4 = mv2 != mv3;
+    [[maybe_unused]] const int mv5 = at.kv_idx;
+    [[maybe_unused]] const int mv6 = 40;
+    [[maybe_unused]] const bool mv7 = mv5 > mv6;
+    [[maybe_unused]] const bool mv8 = mv4 && mv7;
+    if (!mv8) {
+      share = 0;
+      return -ptx::infinity();
+    }
+    [[maybe_unused]] const int sv0 = at.kv_idx;
+    [[maybe_unused]] const int sv1 = 11;
+    [[maybe_unused]] const int sv2 = text::remainder(sv0, sv1);
+    [[maybe_unused]] const int sv3 = 0;
+    [[maybe_unused]] const bool sv4 = sv2 == sv3;
+    [[maybe_unused]] const float sv5 = 2e+30f;
+    [[maybe_unused]] const float sv6 = text::negate(sv5);
+    [[maybe_unused]] const float sv7 = score;
+    [[maybe_unused]] const float sd7 = 1.0f;
+    [[maybe_unused]] const float sv8 = 0.01f;
+    [[maybe_unused]] const int sv9 = at.kv_idx;
+    [[maybe_unused]] const int sv10 = 41;
+    [[maybe_unused]] const int sv11 = text::subtract(sv9, sv10);
+    [[maybe_unused]] const float sv12 = static_cast<float>(sv11);
+    [[maybe_unused]] const float sv13 = logf(sv12);
+    [[maybe_unused]] const float sv14 = text::multiply(sv8, sv13);
+    [[maybe_unused]] const float sv15 = text::add(sv7, sv14);
+    [[maybe_unused]] const float sd15 = sd7 + 0.0f;
+    [[maybe_unused]] const float sv16 = sv4 ? sv6 : sv15;
+    [[maybe_unused]] const float sd16 = sv4 ? 0.0f : sd15;
+    share = sd16;
+    return sv16;
+  }
+};
+
+struct Text5 {
+  static DFA_DEVICE float logit(float score, [[maybe_unused]] const UserTextPlace& at, float& share) {
+    [[maybe_unused]] const float sv0 = score;
+    [[maybe_unused]] const float sd0 = 1.0f;
+    [[maybe_unused]] const float sv1 = 0.1f;
+    [[maybe_unused]] const int sv2 = 1;
+    [[maybe_unused]] const int sv3 = at.q_idx;
+    [[maybe_unused]] const int sv4 = text::add(sv2, sv3);
+    [[maybe_unused]] const int sv5 = at.sk;
+    [[maybe_unused]] const int sv6 = text::add(sv4, sv5);
+    [[maybe_unused]] const int sv7 = at.sq;
+    [[maybe_unused]] const int sv8 = text::subtract(sv6, sv7);
+    [[maybe_unused]] const int sv9 = at.kv_idx;
+    [[maybe_unused]] const int sv10 = text::subtract(sv8, sv9);
+    [[maybe_unused]] const float sv11 = static_cast<float>(sv10);
+    [[maybe_unused]] const float sv12 = logf(sv11);
+    [[maybe_unused]] const float sv13 = text::multiply(sv1, sv12);
+    [[maybe_unused]] const float sv14 = text::subtract(sv0, sv13);
+    [[maybe_unused]] const float sd14 = sd0 - 0.0f;
+    share = sd14;
+    return sv14;
+  }
+};
