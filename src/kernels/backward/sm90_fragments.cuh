@@ -7,6 +7,7 @@
 #include "kernels/variant/bias.cuh"
 #include "kernels/variant/dropout.cuh"
 #include "kernels/variant/exponent_logits.cuh"
+#include "kernels/variant/fragment_text.cuh"
 #include "spec/backward_config.h"
 
 // What a warpgroup of Hopper's backward does with 64 keys and 64 queries, in fragments as its
@@ -152,26 +153,32 @@ struct Sm90Fragments {
   };
 
   using Biases = TransposedBias<kConfig.bias>;
+  using Text = TransposedText<kConfig.text>;
 
   // Of logits that are not plain: weights go out rounded, and scores become what ds takes for
   // weights. Capped ones, which are tanh by now, have less of it by the derivative 1 - tanh^2,
   // which is 0 where a mask hides, of -inf. factor: of scores in exponents of 2. kept: of a
   // dropout (DropoutMask::draw_for_two), which marks by a sign what ds takes for dropped weights.
+  // What a text's derivative is where weights are 0 reaches nobody.
   static DFA_DEVICE void weigh_logits(Scores& scores, Operand& rounded, float factor,
                                       const Pairs& lse, const Alibi& alibi, const Biases& biases,
-                                      unsigned kept) {
+                                      const Text& text, unsigned kept) {
+    int query = text.query();
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
       float weights[4];
+      if (kConfig.text && n > 0) query = text.query_behind(scores[n - 1][3]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& score = scores[n][i];
+        float share = 1;
+        if constexpr (kConfig.text) score = text.logit(score, query + n * 8 + i % 2, i, share);
         float exponent = fmaf(score, factor, -(i % 2 ? lse[n].y : lse[n].x));
         if constexpr (kConfig.alibi) exponent = alibi.less(exponent, n, i);
         if constexpr (kConfig.bias) exponent = biases.more(exponent, n, i);
         weights[i] = ptx::exp2(exponent);
-        const float share = kConfig.softcap ? ptx::saturate(fmaf(-score, score, 1.f)) : 1.f;
-        score = weights[i] * share;
+        if constexpr (kConfig.softcap) share = ptx::saturate(fmaf(-score, score, 1.f));
+        score = kConfig.text && weights[i] == 0 ? 0.f : weights[i] * share;
         if constexpr (kConfig.dropout) {
           const bool keeps = (kept >> (4 * n + i) & 1) != 0;
           weights[i] = keeps ? weights[i] : 0.f;

@@ -57,7 +57,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
                            query, hidden(args));
   }
   static DFA_DEVICE float hidden(const KernelArgs& args) {
-    return kConfig.softcap ? -ptx::infinity() : PlainLogits::hidden(args);
+    return kConfig.softcap || kConfig.text ? -ptx::infinity() : PlainLogits::hidden(args);
   }
 
   // Of queries of a head from `query` on and the warpgroup's keys, of which `key` is the first.

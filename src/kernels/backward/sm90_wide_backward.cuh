@@ -66,7 +66,7 @@ struct Sm90WideBackward {
 
   using Dropout = DropoutOf<kConfig>;
   static constexpr bool kMakesLogits =
-      kConfig.softcap || kConfig.alibi || kConfig.bias || kConfig.dropout;
+      kConfig.softcap || kConfig.alibi || kConfig.bias || kConfig.dropout || kConfig.text;
   // Where registers last for the next tile's biases beside a share of dq.
   static constexpr bool kBiasesAhead = kConfig.value_dim <= 128;
 
@@ -431,8 +431,14 @@ struct Sm90WideBackward {
     }
     if constexpr (!kBiasesAhead) load_biases(at, of, at.walk);
     of.biases.widen(at.args);
-    Keys::weigh_logits(of.p, p, kConfig.softcap ? logits.softcap : at.args.scale_log2, of.lse,
-                       alibi, of.biases, of.draws.kept(at));
+    typename Keys::Text text;
+    float factor = kConfig.softcap ? logits.softcap : at.args.scale_log2;
+    if constexpr (kConfig.text) {
+      const FirstPair first = first_pair(at, at.walk);
+      text = {at.args, seq, at.walk.head, first.query, first.key};
+      factor = text.kToExponents;
+    }
+    Keys::weigh_logits(of.p, p, factor, of.lse, alibi, of.biases, text, of.draws.kept(at));
     tell_p(at, of.p);
   }
 

@@ -63,4 +63,47 @@ class FragmentText<false, kHeads, kQueryRows> {
   explicit DFA_DEVICE FragmentText(const All&...) {}
 };
 
+// The same of keys as rows by queries as columns, of a thread in Hopper's backward: two rows (i and
+// i + 8 of its warp's 16) and two of every eight columns.
+template <bool kText>
+class TransposedText {
+ public:
+  static constexpr float kToExponents = 1.4426950408889634f;  // of 2
+
+  TransposedText() = default;
+  // Of the thread's first query and first key.
+  template <bool kVarlen>
+  DFA_DEVICE TransposedText(const KernelArgs& args, const SeqlenInfo<kVarlen>& seq, int head,
+                            int query, int key) {
+    if constexpr (kText) {
+      scale_ = args.scale;
+      batch_ = seq.batch + DropoutArgs::of(args).first_batch;
+      head_ = head;
+      query_ = query;
+      key_ = key;
+      sq_ = seq.sq(args);
+      sk_ = seq.sk(args);
+    }
+  }
+
+  // The first query, once this score is there.
+  DFA_DEVICE int query_behind(float score) const { return wait_for(score, query_); }
+  DFA_DEVICE int query() const { return query_; }
+
+  // The logit of a score of value i of a fragment of queries, and what of its gradient goes to
+  // scale * score. Pairs are hidden by -inf: those that were before, those that the text hides, and
+  // those behind the last query, of which nothing is said.
+  DFA_DEVICE float logit(float score, int query, int i, float& share) const {
+    const UserTextPlace at{batch_, head_, query, key_ + i / 2 * 8, sq_, sk_};
+    const float logit = UserText<kText>::logit(scale_ * score, at, share);
+    if (score != -ptx::infinity() && query < sq_ && !(logit < kBiasHides)) return logit;
+    share = 0;
+    return -ptx::infinity();
+  }
+
+ private:
+  float scale_ = 0;
+  int batch_ = 0, head_ = 0, query_ = 0, key_ = 0, sq_ = 0, sk_ = 0;
+};
+
 }  // namespace dfa
