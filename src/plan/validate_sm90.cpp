@@ -161,14 +161,19 @@ Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
 }
 
 // A text is in a kernel for every score of a thread's, twice.
+Verdict validate_length_of_text(const Problem& p) {
+  const int instructions = instructions_of_texts(p);
+  return require(instructions <= kMostTextInstructions,
+                 "cuda_sm90 takes a mask_mod and a score_mod of up to ", kMostTextInstructions,
+                 " instructions a pair, and these have about ", instructions,
+                 "; cuda_sm80 takes them");
+}
+
 Verdict validate_text(const ForwardConfig& c, const Problem& p) {
   if (!p.has_text()) return Verdict::yes();
-  const int instructions = instructions_of_texts(p), rows = kGroupRows * (c.varlen ? 2 : 3);
+  const int rows = kGroupRows * (c.varlen ? 2 : 3);
   return all({
-      require(instructions <= kMostTextInstructions,
-              "cuda_sm90 takes a mask_mod and a score_mod of up to ", kMostTextInstructions,
-              " instructions a pair, and these have about ", instructions,
-              "; cuda_sm80 takes them"),
+      validate_length_of_text(p),
       require(!c.sliced(), "cuda_sm90 takes mask_mod and score_mod for d and dv up to ",
               kMostColumns, ", not d=", p.d, ", dv=", p.dv),
       require(!p.paged(), "keys in pages take no mask_mod and no score_mod on a GPU"),
@@ -379,12 +384,13 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits&
 }
 
 bool changes_weights(const BackwardConfig& c) {
-  return c.softcap || c.alibi || c.bias || c.dropout;
+  return c.softcap || c.alibi || c.bias || c.dropout || c.text;
 }
 // A warpgroup that has both gradients of its keys has no registers left to make logits. For a
 // dropout it has, but where v is wider than 64 columns of q; the tile of keys says which it is.
 bool is_wide(const BackwardConfig& c) {
-  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi || c.bias) return true;
+  const bool makes_logits = c.softcap || c.alibi || c.bias || c.text;
+  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || makes_logits) return true;
   const bool wider_values = c.head_dim <= kGroupRows && c.value_dim > kGroupRows;
   return c.dropout && (wider_values || c.block_k == kGroupRows);
 }
@@ -441,7 +447,9 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   return all({
       require(!c.ranges, kListsAndRanges),
       require(!is_wide(c) && !c.dropout, "lists of blocks take d and dv up to ", kNarrowDim,
-              " in cuda_sm90's backward, without softcap, alibi, bias and dropout"),
+              " in cuda_sm90's backward, without softcap, alibi, bias and dropout, and without "
+              "mask_mod "
+              "and score_mod"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
       validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
       require(!p.deterministic && c.dq == DqAccumulation::atomic,
@@ -480,6 +488,19 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
   });
 }
 
+// A pair's blocks have dq under way meanwhile.
+Verdict validate_text(const BackwardConfig& c, const Problem& p) {
+  if (!p.has_text()) return Verdict::yes();
+  return all({
+      validate_length_of_text(p),
+      require(c.cluster == 1,
+              "mask_mod and score_mod have registers for cluster=1 of cuda_sm90's backward"),
+      require(!c.softcap && !c.alibi && !c.bias && !c.dropout,
+              "cuda_sm90's backward takes mask_mod and score_mod without softcap, alibi, bias and "
+              "dropout; cuda_sm80 does"),
+  });
+}
+
 // What becomes of scores and of their weights. A step's biases are in registers at once.
 Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
   const int widest = std::max(c.head_dim, c.value_dim);
@@ -487,7 +508,7 @@ Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
   const bool packed_pair =
       is_wide(c) ? widest <= kNarrowDim : c.head_dim <= kGroupRows && !c.dq_serialized();
   return all({
-      require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
+      validate_text(c, p),
       validate_logits(c, p),
       validate_dropout_said(c.dropout, p),
       require(!c.bias || widest <= kNarrowDim, "cuda_sm90's backward adds biases for d and dv up ",

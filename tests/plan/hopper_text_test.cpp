@@ -81,11 +81,52 @@ TEST(HopperText, TilesThatHaveNoRegistersAreRefused) {
             std::string::npos);
 }
 
-TEST(HopperText, BackwardsAreThePortableKernels) {
-  const Problem p = parse_problem(std::string("fwdbwd bf16 causal h4 s512 d128") + kTanh);
-  EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80);
-  EXPECT_EQ(sm90_backward_fits(p, kHopper90).reason,
-            "cuda_sm90 takes no mask_mod and no score_mod");
+TEST(HopperText, BackwardsThatNameItTakeSingleBlocks) {
+  for (const char* sizes :
+       {" causal b1 h4 s512 d64", " b2 hq8 hk2 sq300 sk500 d128 window(60,9)",
+        " causal b1 h4 s1000 d192 sink", " causal b1 h4 s4096 d256",
+        " b1 h4 s512 d96 deterministic", " causal hq4 hk2 lens(70,1,0,130) d128",
+        " causal b1 h2 s512 d128 chunk(64)"}) {
+    for (const char* type : {"bf16", "fp16"}) {
+      const Problem p = parse_problem(std::string("bwd ") + type + sizes + kMask);
+      const BackwardConfig config = hopper_backward(p);
+      EXPECT_EQ(config.target, Target::cuda_sm90) << to_line(p);
+      const Verdict legal = validate_config(config, p, kHopper90);
+      EXPECT_TRUE(legal) << to_line(p) << ": " << legal.reason;
+      EXPECT_TRUE(config.text && config.cluster == 1 && config.sm90_is_wide());
+      EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+      EXPECT_EQ(select_backward(p, kHopper90).target == Target::cuda_sm90,
+                kHopperTextsHaveRunOnGpu);
+      const Verdict fits = sm90_backward_fits(p, kHopper90);
+      EXPECT_EQ(bool(fits), kHopperTextsHaveRunOnGpu);
+      if (!fits) {
+        EXPECT_NE(fits.reason.find("mask_mod and score_mod on no card yet"), std::string::npos)
+            << fits.reason;
+      }
+    }
+  }
+}
+
+TEST(HopperText, BackwardsThatItDoesNotTakeAreThePortableKernels) {
+  const auto reason = [](const std::string& line) {
+    const Problem p = parse_problem(line);
+    const BackwardConfig config = select_backward(p, kHopper90);
+    EXPECT_EQ(config.target, Target::cuda_sm80) << line;
+    EXPECT_TRUE(validate_config(config, p, kHopper90)) << line;
+    return sm90_backward_fits(p, kHopper90).reason;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(reason(std::string("bwd bf16 h2 s512 d64") + kHeavy), "and these have about 241");
+  for (const char* beside : {" softcap(3)", " alibi", " bias(1,h)", " dropout(0.1,3)"}) {
+    has(reason(std::string("bwd bf16 h2 s512 d128") + kMask + beside),
+        "without softcap, alibi, bias and dropout; cuda_sm80 does");
+  }
+  const Problem p = parse_problem(std::string("bwd bf16 h2 s512 d128") + kMask);
+  BackwardConfig pair = hopper_backward(p);
+  pair.cluster = 2;
+  has(validate_config(pair, p, kHopper90).reason, "registers for cluster=1");
 }
 
 }  // namespace

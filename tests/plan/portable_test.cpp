@@ -156,9 +156,6 @@ TEST(GpuLegality, TextsAreRefusedByNameWhereNoKernelTakesThem) {
   EXPECT_NE(reason(text, "split_kv=true, num_splits=4, block_k=64, warps=4, block_q=16")
                 .find("split_kv=true has no mask_mod"),
             std::string::npos);
-  const Limits hopper = gpu_limits(90);
-  const Problem p = parse_problem("fwdbwd bf16 h2 s1024 d64 mask_mod(b!=h)");
-  EXPECT_EQ(sm90_backward_fits(p, hopper).reason, "cuda_sm90 takes no mask_mod and no score_mod");
 }
 
 TEST(GpuLegality, HeadsAbove256AreRefusedByNameWhereNoKernelTakesThem) {

@@ -185,12 +185,14 @@ TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
     EXPECT_NE(legal_config("BackwardConfig{" + changes + "}", planned, p, kHopper), planned)
         << changes;
   });
-  for_each_turn("ab_backward_variants.txt", [](const Problem& p, const std::string& changes) {
-    const std::string text = "BackwardConfig{" + changes + "}";
-    EXPECT_EQ(legal_config(text, gpu_backward_base(text, p, kHopper), p, kHopper).target,
-              changes.find("sm80") == std::string::npos ? Target::cuda_sm90 : Target::cuda_sm80)
-        << changes;
-  });
+  for (const char* file : {"ab_backward_variants.txt", "ab_texts_backward.txt"}) {
+    for_each_turn(file, [](const Problem& p, const std::string& changes) {
+      const std::string text = "BackwardConfig{" + changes + "}";
+      EXPECT_EQ(legal_config(text, gpu_backward_base(text, p, kHopper), p, kHopper).target,
+                changes.find("sm80") == std::string::npos ? Target::cuda_sm90 : Target::cuda_sm80)
+          << changes;
+    });
+  }
 }
 
 TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {

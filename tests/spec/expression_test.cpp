@@ -205,7 +205,7 @@ TEST(Expression, ALineOfTooManyKeysOrOfABatchThatVariesIsRefused) {
 // By what compiled kernels grow: an operation is an instruction, functions are many.
 TEST(Expression, InstructionsOfTextsAreCounted) {
   const auto count = [](const char* text) {
-    return instructions_of_texts(parse_problem(std::string("fwd h1 s8 d64 ") + text));
+    return instructions_of_texts(parse_problem(std::string("fwd bf16 h1 s8 d64 ") + text));
   };
   EXPECT_EQ(count(""), 0);
   EXPECT_EQ(count("mask_mod(kv_idx<=q_idx)"), 1);
