@@ -1,4 +1,4 @@
-// Hopper's own forward with masks and logits that are texts, on a real device: named, so that
+// Hopper's own kernels with masks and logits that are texts, on a real device: named, so that
 // nothing else runs in its place.
 #include "device/device_case.h"
 
@@ -76,6 +76,28 @@ TEST_F(HopperText, GradientsBehindItMeetTheRule) {
       EXPECT_TRUE(checked(std::string(sizes) + text, 6, on_forward("")));
     }
   }
+}
+
+TEST_F(HopperText, GradientsMeetTheRule) {
+  const PlanOptions hopper{.backend = "cuda",
+                           .algorithm = Algorithm::flash,
+                           .config = "BackwardConfig{target=cuda_sm90}"};
+  for (const char* text : kTexts) {
+    for (const char* sizes :
+         {"bwd bf16 causal b2 hq8 hk2 sq300 sk400 d64", "bwd fp16 b1 h3 sq257 sk129 d128 scale(-1)",
+          "bwd bf16 causal b2 h4 s700 d128 sink", "bwd bf16 b1 h4 sq400 sk777 d96 window(90,20)",
+          "bwd bf16 causal b1 h4 s600 d192", "bwd fp16 causal b1 hq4 hk2 s900 d256",
+          "bwd bf16 causal hq4 hk2 d64 lens(70,1,0,130,65) lens_k(150,1,9,129,0)",
+          "bwd bf16 causal hq8 hk1 d128 lens(900,3,64,2000,17)",
+          "bwd bf16 causal hq8 hk1 d256 lens(900,3,64,17)"}) {
+      EXPECT_TRUE(checked(std::string(sizes) + text, 6, hopper));
+      EXPECT_TRUE(checked(std::string(sizes) + text + " deterministic", 7, hopper));
+    }
+    EXPECT_TRUE(
+        checked(std::string("bwd bf16 causal b1 h4 s900 d128 chunk(200)") + text, 6, hopper));
+  }
+  expect_same_bits(std::string("bwd bf16 causal b2 hq16 hk2 s1500 d128 deterministic") + kTexts[0],
+                   hopper, 100);
 }
 
 TEST_F(HopperText, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {

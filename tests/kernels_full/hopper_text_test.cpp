@@ -1,5 +1,5 @@
-// Hopper's own forward with masks and logits that are texts, as plans take it where it is named:
-// compiled without a spill.
+// Hopper's own kernels with masks and logits that are texts, as plans take them where they are
+// named: compiled without a spill.
 #include "kernels_full/compile_test.h"
 
 namespace dfa::cuda {
@@ -36,6 +36,26 @@ TEST_P(HopperText, ForwardsCompileWithoutSpills) {
     for (const char* text : cases({kBranches}, {kMask, kLong})) compile_named(sizes, text);
   }
   compile_named("bf16 causal b4 h16 s4096 d64 softcap(3) alibi sink", kMask);
+}
+
+TEST_P(HopperText, BackwardsCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* sizes :
+       cases({"bf16 causal b4 h16 s4096 d128"},
+             {"fp16 b4 h16 s4096 d64", "bf16 b4 h16 s4096 d96 deterministic",
+              "fp16 causal b4 h16 s4096 d128 deterministic", "bf16 causal b4 h16 s4096 d192",
+              "fp16 causal b4 h16 s4096 d256", "bf16 b4 h16 s4096 d256 deterministic",
+              "bf16 causal hq8 hk2 lens(700,1300) d64", "bf16 causal hq8 hk2 lens(700,1300) d128",
+              "bf16 causal hq8 hk2 lens(700,1300) d256",
+              "bf16 causal b4 h16 s4096 d192 chunk(512)"})) {
+    for (const char* text : cases({kBranches}, {kMask, kLong})) {
+      const Problem p = parse_problem(std::string("bwd ") + sizes + " " + text);
+      SCOPED_TRACE(to_line(p));
+      const BackwardConfig config = asked_backward("target=cuda_sm90", p, limits_);
+      ASSERT_EQ(config.target, Target::cuda_sm90);
+      compile(backward_launches(p, config));
+    }
+  }
 }
 
 DFA_ON_ARCHITECTURES(HopperText);

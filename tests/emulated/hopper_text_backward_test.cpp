@@ -1,0 +1,58 @@
+// Hopper's own backward with masks and logits that are texts, on a processor: its own source, held
+// against fp64.
+#include "emulated/hopper_backward_variants.h"
+// and then:
+#include "emulated/chosen_text.h"
+
+namespace dfa {
+namespace {
+
+using namespace emulated;
+
+constexpr BackwardConfig with_text(BackwardConfig config) {
+  config.text = true;
+  return config;
+}
+
+template <BackwardConfig kConfig>
+void expect_text_right(int text, const std::string& rest) {
+  chosen_text = text;
+  expect_right<kConfig>(std::string("bwd ") + name_of(kConfig.element) + " " + rest + " d" +
+                        std::to_string(kConfig.head_dim) + " " + kTexts[text]);
+}
+
+// Edges of tiles, rows and keys that see nothing, heads that share keys, either sign.
+template <BackwardConfig kConfig>
+void expect_texts_right() {
+  for (int text : {0, 1, 2}) {
+    expect_text_right<kConfig>(text, "causal b2 hq4 hk2 sq100 sk150");
+    expect_text_right<kConfig>(text, "b1 hq2 hk1 sq130 sk129 window(40,9) scale(-1)");
+  }
+  expect_text_right<kConfig>(4, "b1 hq2 hk2 sq100 sk200");
+  expect_text_right<kConfig>(5, "causal b1 h1 sq100 sk165");
+}
+
+TEST(EmulatedHopperTextBackward, OfSerializedSumsMeetsTheRule) {
+  expect_texts_right<with_text(config(kBf16, 128, 0))>();
+}
+
+TEST(EmulatedHopperTextBackward, OfNarrowHeadsMeetsTheRule) {
+  expect_texts_right<with_text(config(kFp16, 64, 0, 1, atomic))>();
+}
+
+#ifdef DFA_EVERY_CASE
+TEST(EmulatedHopperTextBackward, OfWideHeadsMeetsTheRule) {
+  expect_texts_right<with_text(config(kBf16, 256, 0, 1, atomic))>();
+}
+#endif
+
+// Each with numbers and lengths of its own.
+TEST(EmulatedHopperTextBackward, OfPackedSequences) {
+  for (int text : {0, 1, 2, 4, 5}) {
+    expect_text_right<packed(with_text(config(kBf16, 64, 0, 1, atomic)))>(
+        text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
+  }
+}
+
+}  // namespace
+}  // namespace dfa
