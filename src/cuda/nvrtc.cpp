@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <string_view>
 
 #include "cuda/nvrtc_library.h"
@@ -157,8 +158,11 @@ CompiledKernel Nvrtc::compile(const CompileRequest& request) const {
         kernel.log);
   }
   const PtxasReport report = read_ptxas_log(kernel.log);
-  // One that compiles but would be slow or wrong about its registers is an error.
-  if (const std::string why = refusal(report, nvrtc.version); !why.empty()) {
+  // One that compiles but would be slow or wrong about its registers is an error. What a user's
+  // text ahead of it needs nobody has counted: such a kernel may be slow.
+  const int most_spilled =
+      request.preamble.empty() ? kMostSpilled : std::numeric_limits<int>::max();
+  if (const std::string why = refusal(report, nvrtc.version, most_spilled); !why.empty()) {
     throw CompileError(what + " " + why, kernel.log);
   }
   kernel.warning = spill_warning(report, nvrtc.version);

@@ -65,13 +65,13 @@ std::string spill_warning(const PtxasReport& report, const std::string& compiler
          ": it may be slower than by another release (DFA_NVRTC)";
 }
 
-std::string refusal(const PtxasReport& report, const std::string& compiler) {
+std::string refusal(const PtxasReport& report, const std::string& compiler, int most_spilled) {
   std::string why;
   if (!report.warning.empty()) {
     why = report.warning;
-  } else if (report.spill_bytes > kMostSpilled) {
+  } else if (report.spill_bytes > most_spilled) {
     why =
-        "registers spill, " + spilled(report) + ", accepted: up to " + std::to_string(kMostSpilled);
+        "registers spill, " + spilled(report) + ", accepted: up to " + std::to_string(most_spilled);
   }
   if (why.empty()) return "";
   return "by " + compiler + ": " + why +

@@ -27,7 +27,8 @@ inline constexpr int kMostSpilled = 64;
 std::string spill_warning(const PtxasReport& report, const std::string& compiler);
 
 // Why it must not run, in one line; empty: it may.
-std::string refusal(const PtxasReport& report, const std::string& compiler);
+std::string refusal(const PtxasReport& report, const std::string& compiler,
+                    int most_spilled = kMostSpilled);
 
 PtxasReport read_ptxas_log(const std::string& log);
 

@@ -171,7 +171,7 @@ Verdict validate_length_of_text(const Problem& p) {
 
 Verdict validate_text(const ForwardConfig& c, const Problem& p) {
   if (!p.has_text()) return Verdict::yes();
-  const int rows = kGroupRows * (c.varlen ? 2 : 3);
+  const int rows = kGroupRows * (c.varlen || c.value_dim > kGroupRows ? 2 : 3);
   return all({
       validate_length_of_text(p),
       require(!c.sliced(), "cuda_sm90 takes mask_mod and score_mod for d and dv up to ",
@@ -182,7 +182,8 @@ Verdict validate_text(const ForwardConfig& c, const Problem& p) {
               "cuda_sm80 does"),
       require(c.block_q <= rows, "block_q=", c.block_q,
               " but mask_mod and score_mod have registers for ", rows,
-              c.varlen ? " of packed sequences" : "", " of cuda_sm90"),
+              c.varlen ? " of packed sequences" : "", " and value_dim=", c.value_dim,
+              " of cuda_sm90"),
       require(!c.dropout || c.value_dim <= kNarrowDim,
               "mask_mod and score_mod beside dropout have registers for value_dim up to ",
               kNarrowDim, " of cuda_sm90"),

@@ -131,6 +131,13 @@ TEST_F(NvrtcTest, SmallSpillsAreAWarningOfTheKernel) {
   EXPECT_EQ(nvrtc.compile(good).warning, "");
 }
 
+// A user's text ahead of the file, say, for which nobody chose the tile.
+TEST_F(NvrtcTest, LargeSpillsBehindAPreambleAreAWarning) {
+  const CompiledKernel kernel =
+      nvrtc.compile({"test/spills.cuh", "spills", "sm_90a", {}, "constexpr int kOfAText = 1;\n"});
+  EXPECT_NE(kernel.warning.find("registers spill"), std::string::npos) << kernel.log;
+}
+
 TEST_F(NvrtcTest, WhatPtxasGivesUpOnIsAnError) {
   const std::string text = message_of<CompileError>({"test/ignored.cuh", "ignored", "sm_90a"});
   EXPECT_NE(text.find("C7508"), std::string::npos) << text;

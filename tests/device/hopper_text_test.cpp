@@ -5,7 +5,7 @@
 namespace dfa {
 namespace {
 
-class HopperText : public HopperDevice {};
+class HopperText : public HopperDevice, public testing::WithParamInterface<const char*> {};
 
 constexpr const char* kTexts[] = {
     " mask_mod((kv_idx + b) % 5 != h % 5 && (q_idx ^ kv_idx) >> 6 <= 1) "
@@ -18,94 +18,83 @@ constexpr const char* kTexts[] = {
     " mask_mod(q_idx % 3 != 0 && kv_idx > 40) "
     "score_mod(kv_idx % 11 == 0 ? -2e30f : score + 0.01f * log(kv_idx - 41))"};
 
+INSTANTIATE_TEST_SUITE_P(Texts, HopperText, testing::ValuesIn(kTexts),
+                         [](const auto& of) { return std::to_string(of.index); });
+
 PlanOptions on_forward(const char* rest) {
   PlanOptions options = on_hopper("");
   options.config = std::string("ForwardConfig{target=cuda_sm90") + rest + "}";
   return options;
 }
 
-TEST_F(HopperText, EveryTextMeetsTheRule) {
-  for (const char* text : kTexts) {
-    for (const char* sizes :
-         {"fwd bf16 causal b2 hq8 hk2 sq500 sk700 d64", "fwd fp16 b1 h3 sq257 sk129 d64 scale(-1)",
-          "fwd bf16 causal b2 hq8 hk2 sq1500 sk1700 d128", "fwd fp16 b2 h4 sq300 sk500 d128",
-          "fwd bf16 b1 h4 sq400 sk900 d96 window(90,20)", "fwd bf16 causal b1 h5 s600 d192",
-          "fwd bf16 causal b1 hq4 hk2 s900 d256", "fwd bf16 causal b1 h2 s200 d64 scale(20)",
-          "fwd bf16 causal b1 h4 s700 d128 softcap(10) alibi sink",
-          "fwd bf16 b2 h4 sq300 sk500 d64 bias(1,h) sink",
-          "fwd bf16 causal b1 h4 s900 d128 chunk(200)", "fwd bf16 b1 h4 s700 d64 dropout(0.2,7)",
-          "fwd bf16 causal b1 hq32 hk4 sq9 sk3000 d128", "fwd bf16 b1 h2 sq70 sk16384 d128"}) {
-      EXPECT_TRUE(checked(std::string(sizes) + text, 3, on_forward("")));
-    }
+TEST_P(HopperText, EveryTextMeetsTheRule) {
+  for (const char* sizes :
+       {"fwd bf16 causal b2 hq8 hk2 sq500 sk700 d64", "fwd fp16 b1 h3 sq257 sk129 d64 scale(-1)",
+        "fwd bf16 causal b2 hq8 hk2 sq1500 sk1700 d128", "fwd fp16 b2 h4 sq300 sk500 d128",
+        "fwd bf16 b1 h4 sq400 sk900 d96 window(90,20)", "fwd bf16 causal b1 h5 s600 d192",
+        "fwd bf16 causal b1 hq4 hk2 s900 d256", "fwd bf16 causal b1 h2 s200 d64 scale(20)",
+        "fwd bf16 causal b1 h4 s700 d128 softcap(10) alibi sink",
+        "fwd bf16 b2 h4 sq300 sk500 d64 bias(1,h) sink",
+        "fwd bf16 causal b1 h4 s900 d128 chunk(200)", "fwd bf16 b1 h4 s700 d64 dropout(0.2,7)",
+        "fwd bf16 causal b1 hq32 hk4 sq9 sk3000 d128", "fwd bf16 b1 h2 sq70 sk16384 d128"}) {
+    EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 3, on_forward("")));
   }
 }
 
-TEST_F(HopperText, EveryTileMeetsTheRule) {
-  for (const char* text : kTexts) {
-    for (const char* tile :
-         {",block_q=192,block_k=80,warps=12,stages=2,q_stages=2,pingpong=false,cluster=1,"
-          "q_columns_in_regs=0",
-          ",block_q=128,block_k=128,warps=8,stages=2,q_stages=2,pingpong=true,cluster=1,"
-          "q_columns_in_regs=0",
-          ",block_q=192,block_k=80,warps=12,stages=2,q_stages=2,pingpong=false,cluster=2,"
-          "q_columns_in_regs=0",
-          ",block_q=128,block_k=64,warps=8,stages=4,q_stages=2,pingpong=false,cluster=1,"
-          "q_columns_in_regs=128"}) {
-      EXPECT_TRUE(checked(std::string("fwd bf16 causal b2 hq8 hk2 sq500 sk700 d128") + text, 3,
-                          on_forward(tile)));
-    }
+TEST_P(HopperText, EveryTileMeetsTheRule) {
+  for (const char* tile :
+       {",block_q=128,block_k=128,warps=8,stages=2,q_stages=2,pingpong=true,cluster=1,"
+        "q_columns_in_regs=0",
+        ",block_q=128,block_k=128,warps=8,stages=2,q_stages=2,pingpong=false,cluster=2,"
+        "q_columns_in_regs=0",
+        ",block_q=128,block_k=64,warps=8,stages=4,q_stages=2,pingpong=false,cluster=1,"
+        "q_columns_in_regs=128"}) {
+    EXPECT_TRUE(checked(std::string("fwd bf16 causal b2 hq8 hk2 sq500 sk700 d128") + GetParam(), 3,
+                        on_forward(tile)));
   }
 }
 
-TEST_F(HopperText, PackedSequencesMeetTheRule) {
-  for (const char* text : kTexts) {
-    for (const char* rest : {" hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)",
-                             " hq8 hk1 lens(900,3,64,2000,17)"}) {
-      for (const char* dims : {"fwd bf16 causal d64", "fwd fp16 d128", "fwd bf16 causal d256"}) {
-        EXPECT_TRUE(checked(std::string(dims) + rest + text, 5, on_forward("")));
-      }
+TEST_P(HopperText, PackedSequencesMeetTheRule) {
+  for (const char* rest :
+       {" hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)", " hq8 hk1 lens(900,3,64,2000,17)"}) {
+    for (const char* dims : {"fwd bf16 causal d64", "fwd fp16 d128", "fwd bf16 causal d256"}) {
+      EXPECT_TRUE(checked(std::string(dims) + rest + GetParam(), 5, on_forward("")));
     }
   }
 }
 
 // The backward behind it is the portable kernels'.
-TEST_F(HopperText, GradientsBehindItMeetTheRule) {
-  for (const char* text : kTexts) {
-    for (const char* sizes :
-         {"fwdbwd bf16 causal b2 hq8 hk2 sq300 sk400 d128", "fwdbwd fp16 b1 h3 sq257 sk129 d64"}) {
-      EXPECT_TRUE(checked(std::string(sizes) + text, 6, on_forward("")));
-    }
+TEST_P(HopperText, GradientsBehindItMeetTheRule) {
+  for (const char* sizes :
+       {"fwdbwd bf16 causal b2 hq8 hk2 sq300 sk400 d128", "fwdbwd fp16 b1 h3 sq257 sk129 d64"}) {
+    EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 6, on_forward("")));
   }
 }
 
-TEST_F(HopperText, GradientsMeetTheRule) {
+TEST_P(HopperText, GradientsMeetTheRule) {
   const PlanOptions hopper{.backend = "cuda",
                            .algorithm = Algorithm::flash,
                            .config = "BackwardConfig{target=cuda_sm90}"};
-  for (const char* text : kTexts) {
-    for (const char* sizes :
-         {"bwd bf16 causal b2 hq8 hk2 sq300 sk400 d64", "bwd fp16 b1 h3 sq257 sk129 d128 scale(-1)",
-          "bwd bf16 causal b2 h4 s700 d128 sink", "bwd bf16 b1 h4 sq400 sk777 d96 window(90,20)",
-          "bwd bf16 causal b1 h4 s600 d192", "bwd fp16 causal b1 hq4 hk2 s900 d256",
-          "bwd bf16 causal hq4 hk2 d64 lens(70,1,0,130,65) lens_k(150,1,9,129,0)",
-          "bwd bf16 causal hq8 hk1 d128 lens(900,3,64,2000,17)",
-          "bwd bf16 causal hq8 hk1 d256 lens(900,3,64,17)"}) {
-      EXPECT_TRUE(checked(std::string(sizes) + text, 6, hopper));
-      EXPECT_TRUE(checked(std::string(sizes) + text + " deterministic", 7, hopper));
-    }
-    EXPECT_TRUE(
-        checked(std::string("bwd bf16 causal b1 h4 s900 d128 chunk(200)") + text, 6, hopper));
+  for (const char* sizes :
+       {"bwd bf16 causal b2 hq8 hk2 sq300 sk400 d64", "bwd fp16 b1 h3 sq257 sk129 d128 scale(-1)",
+        "bwd bf16 causal b2 h4 s700 d128 sink", "bwd bf16 b1 h4 sq400 sk777 d96 window(90,20)",
+        "bwd bf16 causal b1 h4 s600 d192", "bwd fp16 causal b1 hq4 hk2 s900 d256",
+        "bwd bf16 causal hq4 hk2 d64 lens(70,1,0,130,65) lens_k(150,1,9,129,0)",
+        "bwd bf16 causal hq8 hk1 d128 lens(900,3,64,2000,17)",
+        "bwd bf16 causal hq8 hk1 d256 lens(900,3,64,17)"}) {
+    EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 6, hopper));
+    EXPECT_TRUE(checked(std::string(sizes) + GetParam() + " deterministic", 7, hopper));
   }
-  expect_same_bits(std::string("bwd bf16 causal b2 hq16 hk2 s1500 d128 deterministic") + kTexts[0],
+  EXPECT_TRUE(
+      checked(std::string("bwd bf16 causal b1 h4 s900 d128 chunk(200)") + GetParam(), 6, hopper));
+  expect_same_bits(std::string("bwd bf16 causal b2 hq16 hk2 s1500 d128 deterministic") + GetParam(),
                    hopper, 100);
 }
 
-TEST_F(HopperText, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {
-  for (const char* text : {kTexts[0], kTexts[3]}) {
-    const std::string line = std::string("fwd bf16 causal b2 hq16 hk2 s1500 d128") + text;
-    expect_same_bits(line, on_forward(""), 100);
-    expect_same_bits_at_budgets(line, on_forward(""), 13);
-  }
+TEST_P(HopperText, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {
+  const std::string line = std::string("fwd bf16 causal b2 hq16 hk2 s1500 d128") + GetParam();
+  expect_same_bits(line, on_forward(""), 100);
+  expect_same_bits_at_budgets(line, on_forward(""), 13);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(HopperText, ForwardsThatNameItTakeIt) {
         const Verdict legal = validate_config(config, p, kHopper90);
         EXPECT_TRUE(legal) << to_line(p) << ": " << legal.reason;
         EXPECT_TRUE(config.text);
-        EXPECT_LE(config.block_q, 192);
+        EXPECT_LE(config.block_q, p.dv > 64 ? 128 : 192);
         EXPECT_EQ(parse_config(to_text(config), ForwardConfig{}), config);
         const ForwardConfig usual = select_forward(p, kHopper90);
         EXPECT_TRUE(validate_config(usual, p, kHopper90)) << to_line(p);
