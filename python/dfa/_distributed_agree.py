@@ -54,7 +54,10 @@ def _groups_of(group):
 
 def agree(name, places, device, said, error, check, timeout_s):
     """What each rank said, {field: text} of each, in their order. Raises ValueError on every rank if there is an error on one, or
-    if fields differ whose names do not begin with "local"."""
+    if fields differ whose names do not begin with "local".
+
+    check: always, or once, where what this rank has said before is known. All ranks have to come to the same decision, so that
+    once is for what says as much of all ranks as of this one."""
     mine = json.dumps({"error": error[:_LONGEST_ERROR]} if error else said)
     known = _agreed.setdefault(places.groups[0], {}) if check == "once" else {}
     if mine in known:

@@ -47,7 +47,8 @@ def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None
     a ring's step whose transfer takes more than a tenth of its products, as it does at 32k tokens of 16 heads; else 0.
 
     check: always compares what the ranks were given by one small transfer ahead of each call (on a GPU without gloo beside NCCL it
-    is waited for); once does so for what this rank has not been given before. timeout_s: how long other ranks are waited for on a
+    is waited for); once does so, of packed sequences, for what this rank has not been given before: cu_seqlens say what all ranks have.
+    Of others no rank knows how many rows the rest have, so that they are compared each time. timeout_s: how long other ranks are waited for on a
     processor and in the check; the group's own limit unless given.
 
     Returns o, or (o, lse), of the rows here. With autograd: all ranks take part in backward, too. No second derivatives.

@@ -106,7 +106,7 @@ def everything(rank, methods):
                    for name in CASES for method in ("auto", "allgather")}
     half = {method: worst("causal", method, {"d": 64, "dv": 64, "sq": 256, "sk": 256}, {"causal": True}, torch.bfloat16)
             for method in methods}
-    return result, half, of_helpers(rank, dd), of_slopes(dd), of_checks_once(dd), ranks > 2 or of_compile(dd)
+    return result, half, of_helpers(rank, dd), of_slopes(dd), of_checks_once(dd), of_lengths_that_vary(dd), ranks > 2 or of_compile(dd)
 
 
 def of_helpers(rank, dd):
@@ -137,16 +137,34 @@ def of_slopes(dd):
 
 
 def of_checks_once(dd):
-    """How many transfers of a check three calls make."""
+    """How many transfers of a check three calls make, of packed sequences and of others."""
     from dfa import _distributed_agree
     asked, gathered = [], _distributed_agree._gathered
     _distributed_agree._gathered = lambda *given: asked.append(1) or gathered(*given)
-    x = dd.shard(torch.randn(1, 4, 32, 8))
-    for _ in range(3):
-        dd.context_parallel_attention(x, x, x, check="once")
-    dd.context_parallel_attention(x, x, x, check="once", causal=True, layout="contiguous")
+    begins = torch.tensor([0, 13, 32])
+    rows, x = dd.shard(torch.randn(32, 4, 8), dim=0, cu_seqlens=begins), dd.shard(torch.randn(1, 4, 32, 8))
+    counts = []
+    for tensor, options in ((rows, {"cu_seqlens_q": begins}), (rows, {"cu_seqlens_q": begins, "softcap": 2.0}), (x, {})):
+        asked.clear()
+        for _ in range(3):
+            dd.context_parallel_attention(tensor, tensor, tensor, check="once", **options)
+        counts.append(len(asked))
     _distributed_agree._gathered = gathered
-    return len(asked)
+    return counts
+
+
+def of_lengths_that_vary(dd):
+    """The worst difference over lengths of which a rank has as many rows while others do not: checked once, and in PyTorch's block."""
+    worst = 0.0
+    for s in (61, 62, 63, 61, 64, 60):
+        whole = tensors({"b": 1, "sq": s, "sk": s}, seed=s)[:3]
+        meant = dd.shard(by_definition(*whole, causal=True)[0], causal=True)
+        mine = [dd.shard(x, causal=True) for x in whole]
+        got = dd.context_parallel_attention(*mine, causal=True, check="once", timeout_s=60)
+        with dd.context_parallel(None, buffers=whole, buffer_seq_dims=[2, 2, 2]):
+            inside = torch.nn.functional.scaled_dot_product_attention(*whole, is_causal=True, enable_gqa=True)
+        worst = max(worst, *(float((o - meant).abs().max()) for o in (got, inside)))
+    return worst
 
 
 def of_compile(dd):
@@ -160,12 +178,12 @@ def of_compile(dd):
 def test_values_and_gradients_of_every_method(ranks, tmp_path):
     for told in run(ranks, everything, tmp_path, METHODS):
         assert isinstance(told, tuple), told
-        result, half, helpers, slopes, checks, compiled = told
+        result, half, helpers, slopes, checks, varied, compiled = told
         assert len(result) == len(CASES) * (len(METHODS) + (2 if ranks == 4 else 0)) + 2
         assert not {case: errors for case, errors in result.items() if not max(errors) <= 2e-5}
         # One rounding to bfloat16 of o is 2^-8 of its largest value here, about 4; gradients are sums of such.
         assert not {method: errors for method, errors in half.items() if not max(errors) <= 0.05}
-        assert helpers == [True] * 5 and slopes < 2e-5 and checks == 2 and compiled
+        assert helpers == [True] * 5 and slopes < 2e-5 and checks == [1, 1, 3] and varied < 2e-5 and compiled
 
 
 def refusals(rank):
