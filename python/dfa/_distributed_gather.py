@@ -5,6 +5,7 @@ from torch.autograd.function import once_differentiable
 
 from dfa._distributed_ring import sinks_gradient
 from dfa._distributed_tiles import Gradients, add_tiles, outputs_of
+from dfa._torch_operators import once
 
 
 class Gathered(torch.autograd.Function):
@@ -27,9 +28,9 @@ class Gathered(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, d_o, d_lse):
-        q, k, v, sinks, o, lse = ctx.saved_tensors
+    @once
+    def backward(ctx, saved, d_o, d_lse):
+        q, k, v, sinks, o, lse = saved
         tiles, order, stride, exchange, options = ctx.rest
         d_o = torch.zeros_like(o) if d_o is None else d_o
         shared = q.shape[1] // k.shape[1]

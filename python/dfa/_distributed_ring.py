@@ -7,11 +7,11 @@ A tensor is freed when the current stream has been told to wait for its transfer
 """
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from dfa._distributed_exchange import rooms, spans_of_rows, taken
 from dfa._distributed_layout import halves_of
 from dfa._distributed_tiles import Gradients, add_tiles, margin_beside, outputs_of
+from dfa._torch_operators import once
 
 
 class Ring(torch.autograd.Function):
@@ -34,9 +34,9 @@ class Ring(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, d_o, d_lse):
-        q, k, v, sinks, o, lse = ctx.saved_tensors
+    @once
+    def backward(ctx, saved, d_o, d_lse):
+        q, k, v, sinks, o, lse = saved
         (own, steps), exchange, options = ctx.plan, ctx.exchange, ctx.options
         d_o = torch.zeros_like(o) if d_o is None else d_o
         coming, returning = _next(exchange, k, v, steps, 0), None

@@ -96,9 +96,9 @@ class _Blocks(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, d_o, d_lse):
-        q, k, v, o, lse, sinks, slopes = ctx.saved_tensors
+    @_torch_operators.once
+    def backward(ctx, saved, d_o, d_lse):
+        q, k, v, o, lse, sinks, slopes = saved
         of_sinks = []
 
         def run(d_o, q, k, v, o, lse):

@@ -5,6 +5,8 @@ once; vmap folds what it maps over into the batch; a second derivative raises. t
 for derivatives, but functions: Forward and Backward are the operators once more.
 """
 
+from functools import wraps
+
 import torch
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -90,6 +92,31 @@ def _refuse_to_differentiate(ctx, *_):
 
 torch.library.register_autograd("dfa::forward", _differentiate, setup_context=_keep, lib=_library)
 torch.library.register_autograd("dfa::backward", _refuse_to_differentiate, setup_context=_keep_nothing, lib=_library)
+
+
+def once(backward):
+    """backward(ctx, saved, *gradients) of an autograd.Function: what it computes has no second derivative, and says so.
+    PyTorch's once_differentiable does where an incoming gradient requires one, and drops it in silence where a saved tensor does."""
+    @wraps(backward)
+    def refusing(ctx, *gradients):
+        saved = ctx.saved_tensors
+        with torch.no_grad():
+            computed = backward(ctx, saved, *gradients)
+        learned = [x for x in (*saved, *gradients) if x is not None and x.requires_grad]
+        if not (torch.is_grad_enabled() and learned):
+            return computed
+        places = [place for place, x in enumerate(computed) if x is not None]
+        connected = _Once.apply(len(places), *(computed[place] for place in places), *learned)
+        return tuple(connected[places.index(place)] if place in places else None for place in range(len(computed)))
+    return refusing
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, count, *tensors):
+        return tuple(x.clone() for x in tensors[:count])
+
+    backward = staticmethod(_refuse_to_differentiate)
 
 
 class Backward(torch.autograd.Function):
