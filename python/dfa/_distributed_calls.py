@@ -16,7 +16,7 @@ from dfa._distributed_ring import Ring
 from dfa._distributed_tiles import Options
 from dfa._logits import softcap_of
 from dfa._shapes import check_differentiable, flag_of, padded_width, scale_at_width, scale_of, shown, sizes_of, window_of
-from dfa._torch import DTYPES, _any_autocast, _autocast
+from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_inputs import check_kind
 from dfa._torch_varlen import attention_varlen
 
@@ -50,6 +50,9 @@ class _Call(NamedTuple):
 
 
 def attend(q, k, v, places, *, check, timeout_s, **options):
+    _refuse_what_has_no_rule(q, k, v)
+    if _transformed():
+        raise RuntimeError(f"torch.func and torch.vmap of {_NAME} are not supported; accepted: autograd's backward")
     call, error = None, ""
     try:
         call = _read(q, k, v, places, check, timeout_s, **options)
@@ -94,6 +97,7 @@ def _read(q, k, v, places, check, timeout_s, *, causal, window, scale, softcap, 
         raise ValueError(f"q, k, v have shapes {list(q.shape)}, {list(k.shape)}, {list(v.shape)}; accepted: none of batch, heads and "
                          "head dims is 0")
     lengths = _packed_lengths(cu_seqlens_q, cu_seqlens_k) if packed else None
+    scale = scale.detach() if isinstance(scale, torch.Tensor) and not torch.is_grad_enabled() else scale
     left, right = window_of(causal, window)
     for name, tensor in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
         _check_of_heads(name, tensor, hq, q.device)
@@ -129,8 +133,19 @@ def _check_of_heads(name, x, hq, device):
         raise TypeError(f"{name} is {getattr(x, 'dtype', type(x).__qualname__)}; accepted: a floating-point tensor")
     if tuple(x.shape) != (hq,) or x.device != device:
         raise ValueError(f"{name} has shape {list(x.shape)} on {x.device}; accepted: [hq], here [{hq}], on {device}")
-    if name == "alibi_slopes" and x.requires_grad:
+    if name == "alibi_slopes" and x.requires_grad and torch.is_grad_enabled():
         raise ValueError("alibi_slopes requires a gradient, which is not computed; accepted: slopes that are not learned")
+    if device.type == "cpu":
+        _check_values(name, x.detach().float())
+
+
+def _check_values(name, x):
+    """As kernels look at them on a processor, but before anything is sent: a rank that stopped there would leave the others waiting."""
+    absent = name == "sinks"
+    wrong = (~(x.isfinite() | x.isneginf() if absent else x.isfinite())).nonzero()
+    if len(wrong):
+        at = int(wrong[0])
+        raise ValueError(f"{name} has {float(x[at])} at index {at}; accepted: finite numbers{', and -inf for no sink' if absent else ''}")
 
 
 def lengths_of(name, cu_seqlens):

@@ -219,6 +219,9 @@ def refusals(rank):
         "softcap -1.0; accepted": lambda: call(softcap=-1.0 if one else 1.0),
         "sinks has shape [3]": lambda: call(sinks=torch.zeros(3 if one else 4)),
         "alibi_slopes with method ring is not supported; accepted: alltoall": lambda: call(alibi_slopes=torch.ones(4), method="ring"),
+        "sinks has nan at index 1; accepted: finite": lambda: call(sinks=torch.tensor([0, torch.nan if one else 1, 2, 3]), method="alltoall"),
+        "sinks has inf at index 2; accepted: finite": lambda: call(sinks=torch.tensor([0, 1, torch.inf if one else 2, 3])),
+        "alibi_slopes has -inf at index 3; accepted": lambda: call(alibi_slopes=torch.tensor([0, 1, 2, -torch.inf if one else 3])),
         "heads_stride is 0": lambda: call(heads_stride=0),
         "causal is 'yes'; accepted: True or False": lambda: call(causal="yes" if one else True),
         "check is 'never'": lambda: call(check="never" if one else "always"),
@@ -246,7 +249,54 @@ def refusals(rank):
             said[text] = "nothing"
         except (TypeError, ValueError) as error:
             said[text] = str(error)
-    return said, float((good - dd.shard(by_definition(*[dd.unshard(x)] * 3)[0])).abs().max()), of_two_groups(dd, x)
+    good = float((good - dd.shard(by_definition(*[dd.unshard(x)] * 3)[0])).abs().max())
+    return said, good, of_second_derivatives(dd), of_transforms(dd, x), of_no_gradients(dd, x), of_two_groups(dd, x)
+
+
+def of_no_gradients(dd, x):
+    """Under no_grad a parameter is a tensor like any other: how far o is from that of the same numbers."""
+    scale, slopes = torch.nn.Parameter(torch.tensor(0.25)), torch.nn.Parameter(torch.linspace(0, 1, 4))
+    with torch.no_grad():
+        pairs = ((dd.context_parallel_attention(x, x, x, scale=scale), dd.context_parallel_attention(x, x, x, scale=0.25)),
+                 (dd.context_parallel_attention(x, x, x, alibi_slopes=slopes),
+                  dd.context_parallel_attention(x, x, x, alibi_slopes=slopes.detach())))
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+def of_second_derivatives(dd):
+    """By method, what a gradient penalty behind a sum says, whose first gradients hang on saved tensors alone."""
+    said = {}
+    for method in METHODS:
+        learned = [dd.shard(x).requires_grad_() for x in tensors({})[:3]]
+        sink = torch.zeros(8, requires_grad=True)
+        o = dd.context_parallel_attention(*learned, sinks=sink, method=method, timeout_s=60)
+        firsts = torch.autograd.grad(o.sum(), (*learned, sink), create_graph=True)
+        for name, first in zip(("q", "k", "v", "sinks"), firsts):
+            try:
+                (first.square().sum() + learned[0].sum()).backward(retain_graph=True)
+                said[method, name] = "nothing"
+            except RuntimeError as error:
+                said[method, name] = str(error)
+    return said
+
+
+def of_transforms(dd, x):
+    """What torch.func, forward mode and torch.jit.trace say."""
+    def call(q):
+        return dd.context_parallel_attention(q, x, x, timeout_s=60)
+
+    def in_forward_mode(q):
+        with torch.autograd.forward_ad.dual_level():
+            call(torch.autograd.forward_ad.make_dual(q, q))
+    said = []
+    for attempt in (torch.func.grad(lambda q: call(q).sum()), lambda q: torch.vmap(call)(q[None]), in_forward_mode,
+                    lambda q: torch.jit.trace(call, q, check_trace=False)):
+        try:
+            attempt(x)
+            said.append("nothing")
+        except RuntimeError as error:
+            said.append(str(error))
+    return said
 
 
 def of_two_groups(dd, x):
@@ -263,10 +313,14 @@ def of_two_groups(dd, x):
 def test_what_one_rank_cannot_take_all_refuse(tmp_path):
     for told in run(2, refusals, tmp_path):
         assert isinstance(told, tuple), told
-        said, good, (two_groups, waited) = told
-        assert len(said) == 33
+        said, good, second, transforms, without_gradients, (two_groups, waited) = told
+        assert len(said) == 36
         assert not {text: error for text, error in said.items() if text not in error}
-        assert good < 1e-5
+        assert good < 1e-5 and without_gradients == 0
+        assert len(second) == 4 * len(METHODS)
+        assert not {key: text for key, text in second.items() if "second derivative" not in text and "differentiate twice" not in text}
+        words = ("torch.func and torch.vmap of", "torch.func and torch.vmap of", "forward-mode", "torch.jit.trace cannot record")
+        assert [word for word, text in zip(words, transforms, strict=True) if word not in text] == [], transforms
         assert "called with another group" in two_groups and waited < 30
 
 
