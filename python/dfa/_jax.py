@@ -87,11 +87,14 @@ def fitting(q, k, v, scale, shared=True):
 
 
 def _scaled(q, scale):
-    """(q, the kernels' scale). One that JAX traces, and one of each query head, multiplies q: kernels take a number that is known before
-    they run."""
+    """(q, the kernels' scale). One that JAX traces, one of each query head, and an array of 0 multiply q: kernels take a number that is
+    known before they run, and is not 0."""
+    if getattr(scale, "shape", ()) == (1,):
+        scale = scale.reshape(())
+    real = hasattr(scale, "dtype") and (jnp.issubdtype(scale.dtype, jnp.floating) or jnp.issubdtype(scale.dtype, jnp.integer))
     if not isinstance(scale, jax.core.Tracer) and getattr(scale, "ndim", 0) == 0:
-        return q, scale_of(scale)
-    real = jnp.issubdtype(scale.dtype, jnp.floating) or jnp.issubdtype(scale.dtype, jnp.integer)
+        if not (isinstance(scale, jax.Array) and real and scale == 0):
+            return q, scale_of(scale)
     if not real or scale.shape not in ((), (q.shape[1],)):
         raise TypeError(f"scale {shown(scale)}; accepted: one real number, one for each query head, here [{q.shape[1]}], or None for "
                         "1 / sqrt(d)")

@@ -216,6 +216,11 @@ def test_a_scale_of_each_query_head(options):
     assert close(jax.jit(jax.grad(lambda s: (ours(s) ** 2).sum()))(scales), wanted, 1e-4)
     several = jnp.stack([scales, 2 * scales])
     assert close(jax.vmap(ours)(several)[1], by_heads(2 * scales), 1e-5)
+    for one in (jnp.array([0.3]), jnp.array([0.0]), jnp.array(0.0)):  # one for all, in a dimension or none, in a graph or not
+        wanted = by_heads(jnp.full(4, one.item()))
+        assert close(ours(one), wanted, 1e-5) and close(jax.jit(ours)(one), wanted, 1e-5)
+        gradient = jax.grad(lambda s: (ours(s) ** 2).sum())(one)
+        assert gradient.shape == one.shape and close(gradient.sum(), jax.grad(lambda s: (by_heads(s) ** 2).sum())(jnp.full(4, one.item())).sum(), 1e-4)
     for wrong in (jnp.ones(3), jnp.ones((4, 1)), jnp.ones(4, bool)):
         with pytest.raises(TypeError, match="scale .*one for each query head, here .4."):
             ours(wrong)
