@@ -34,23 +34,24 @@ def context_parallel(mesh, *, buffers=None, buffer_seq_dims=None, no_restore_buf
     buffers, dims, left = _checked(buffers, buffer_seq_dims, no_restore_buffers)
     if not _open.acquire(blocking=False):
         raise RuntimeError("context_parallel inside of a context_parallel; accepted: one block at a time")
-    found = _functional.scaled_dot_product_attention
+    found, cut = _functional.scaled_dot_product_attention, []
     try:
         with torch.no_grad():
-            whole = [None if any(x is one for one in left) else x.clone() for x in buffers]
-            for x, dim in zip(buffers, dims):
-                part = shard(x, mesh, dim, layout="zigzag")
-                x.resize_(part.shape).copy_(part)
+            parts = [shard(x, mesh, dim, layout="zigzag") for x, dim in zip(buffers, dims)]
+            for x, part in zip(buffers, parts):  # each gets memory of its own: other tensors may be views of what it lies in
+                whole = x.detach()
+                x.set_(part)
+                cut.append((x, whole))
         _functional.scaled_dot_product_attention = _attention_over(mesh, method)
         try:
             yield
         finally:
-            _functional.scaled_dot_product_attention = found
-            with torch.no_grad():
-                for x, before in zip(buffers, whole):
-                    if before is not None:
-                        x.resize_(before.shape).copy_(before)
+            cut = [(x, whole) for x, whole in cut if not any(x is one for one in left)]
     finally:
+        _functional.scaled_dot_product_attention = found
+        with torch.no_grad():
+            for x, whole in cut:
+                x.set_(whole)
         _open.release()
 
 
@@ -63,6 +64,8 @@ def _checked(buffers, dims, left):
             raise TypeError(f"buffers[{at}] is {type(x).__qualname__}; accepted: a tensor")
         if x.requires_grad:
             raise ValueError(f"buffers[{at}] requires a gradient and cannot be cut in place; accepted: shard() of it, in the block")
+        if any(x is one for one in buffers[:at]):
+            raise ValueError(f"buffers[{at}] is there twice; accepted: each tensor once")
     if not all(any(one is x for x in buffers) for one in left):
         raise ValueError("no_restore_buffers has a tensor that is none of buffers; accepted: some of them")
     return buffers, dims, left

@@ -56,9 +56,23 @@ def in_a_block(rank):
         dist.all_reduce(a.grad)
         worst = max(worst, float((a.grad - b.grad).abs().max()))
     for bad in ({"buffers": [tokens], "buffer_seq_dims": []}, {"buffers": [torch.ones(4, requires_grad=True)], "buffer_seq_dims": [0]},
-                {"buffers": [tokens], "buffer_seq_dims": [1], "no_restore_buffers": {labels}}):
+                {"buffers": [tokens], "buffer_seq_dims": [1], "no_restore_buffers": {labels}},
+                {"buffers": [tokens, tokens], "buffer_seq_dims": [1, 1]}, {"buffers": [tokens, labels], "buffer_seq_dims": [1, 5]}):
         said.append(_said(lambda bad=bad: dd.context_parallel(mesh, **bad).__enter__()))
-    return worst, said
+    return worst, said, tokens.shape[1] == S, _of_views(mesh, dd)
+
+
+def _of_views(mesh, dd):
+    """Tokens and labels of one batch, as training has them, and what lies in memory otherwise: are parts right, and all put back?"""
+    batch, right = torch.randint(17, (2, S + 1), generator=torch.Generator().manual_seed(7)), []
+    before = batch.clone()
+    given = [batch[:, :-1], batch[:, 1:], batch.t()[:S], batch[0, :S].expand(3, S)]
+    whole, dims, places = [x.clone() for x in given], [1, 1, 0, 1], [(x.data_ptr(), x.stride()) for x in given]
+    with dd.context_parallel(mesh, buffers=given, buffer_seq_dims=dims):
+        right += [torch.equal(x, dd.shard(y, dim=dim, layout="zigzag")) for x, y, dim in zip(given, whole, dims)]
+        given[0].zero_()  # a part is a copy
+    right += [torch.equal(x, y) for x, y in zip(given, whole)]
+    return [*right, torch.equal(batch, before), places == [(x.data_ptr(), x.stride()) for x in given]]
 
 
 def _refused(mesh, dd):
@@ -79,11 +93,12 @@ def _said(call):
 
 def test_a_block_gives_the_loss_and_gradients_of_the_whole(tmp_path):
     wanted = ("attn_mask in a context_parallel block", "dropout_p=0.1", "as many rows of each", "enable_gqa=True lets them share",
-              "one block at a time", "0 dimensions for 1 buffers", "buffers[0] requires a gradient", "none of buffers")
+              "one block at a time", "0 dimensions for 1 buffers", "buffers[0] requires a gradient", "none of buffers", "buffers[1] is there twice",
+              "dim is 5")
     for told in run(2, in_a_block, tmp_path):
         assert isinstance(told, tuple), told
-        worst, said = told
-        assert worst < 1e-4 and len(said) == len(wanted)
+        worst, said, left_whole, views = told
+        assert worst < 1e-4 and len(said) == len(wanted) and left_whole and views == [True] * 10
         assert all(text in one for text, one in zip(wanted, said)), said
 
 
