@@ -209,10 +209,10 @@ def costs(call):
 def doors():
     all_doors = Doors()
     found = {name: costs(call) for name, call in all_doors.calls.items()}
-    by_kernel, _torch_append.KERNEL_HAS_RUN = _torch_append.KERNEL_HAS_RUN, False
+    by_kernel, _torch_append.BY_KERNEL = _torch_append.BY_KERNEL, False
     for name in all_doors.by_operators * by_kernel:
         found[f"{name}, by operators"] = costs(all_doors.calls[name])
-    _torch_append.KERNEL_HAS_RUN = by_kernel
+    _torch_append.BY_KERNEL = by_kernel
     return found
 
 

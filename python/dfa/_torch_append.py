@@ -11,8 +11,8 @@ from dfa import _torch_again
 from dfa._torch_again import OF_CACHES
 from dfa._torch_quantize import E4M3, seen_by_kernels
 
-# Until a GPU has run the kernel, operators serve all calls.
-KERNEL_HAS_RUN = False
+# Tests and benchmarks turn it off: then operators serve all calls.
+BY_KERNEL = True
 _ALIGNED = 16  # bytes, of q, k, v and the caches
 _TURNED, _K_CACHE, _V_CACHE, _USED = 3, 4, 5, 8  # among the kernel's tensors
 
@@ -22,7 +22,7 @@ def appended(cache, rows, new, before, rotary, moves, factors, scale):
     moves: is each row of q at a position of its own?"""
     tensors = _tensors_of(cache, rows, new, before, rotary, factors)
     # A scale that is a tensor multiplies q, and autocast casts it, before rows are written.
-    if not KERNEL_HAS_RUN or not seen_by_kernels(*tensors) or isinstance(scale, torch.Tensor) or torch._C._is_any_autocast_enabled():
+    if not BY_KERNEL or not seen_by_kernels(*tensors) or isinstance(scale, torch.Tensor) or torch._C._is_any_autocast_enabled():
         return None
     if torch.cuda.get_device_capability(cache.k.device) < ((8, 9) if cache.k.dtype == E4M3 else (8, 0)) or _kernels() is None:
         return None

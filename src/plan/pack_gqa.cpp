@@ -49,7 +49,7 @@ Problem with_pack_gqa(const Problem& p) {
 }
 
 int select_pack_gqa(const Problem& p) {
-  const int most = kSlicedSplitsHaveRunOnGpu && std::min(p.d, p.dv) > kMostColumns ? 64 : 16;
+  const int most = std::min(p.d, p.dv) > kMostColumns ? 64 : 16;
   const std::int64_t group = p.hq / p.hk;
   if (p.packed() || p.bias || p.blocks || p.dropout > 0 || has_backward(p)) return 1;
   const auto work_tiles = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };

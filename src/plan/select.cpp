@@ -81,13 +81,7 @@ Config base_of(const std::string& text, const Problem& problem, const Limits& li
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;
-  std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
-  const bool named = std::ranges::find(candidates, wanted, &Config::target) != candidates.end();
-  if (!named && wanted == Target::cuda_sm90) {  // what no plan takes unnamed
-    if constexpr (std::is_same_v<Config, ForwardConfig>) {
-      candidates = sm90_candidates(problem, lower);
-    }
-  }
+  const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
   const auto is_meant = [&](const Config& c) { return c.target == wanted && is_legal(c); };
   auto found = std::ranges::find_if(candidates, is_meant);
   if (found == candidates.end()) {

@@ -162,6 +162,11 @@ void choose_dq(Preferred& best, const Problem& p, const NarrowKind& kind) {
       c.persistent = kind.full || kind.narrow;
     });
   }
+  // Dropout leaves no registers for rounding beside, and in turn pairs would wait for each other:
+  // 1.03 to 1.09 times the rate (results/studies/hopper_variants_h200.txt).
+  if (best.config().cluster > 1 && p.dropout > 0 && kind.narrow && kind.causal) {
+    best.change([](BackwardConfig& c) { c.dq = DqAccumulation::atomic; });
+  }
   const bool long_sums = p.sk > kMostTurnKeys && p.sq > kMostTurnKeys;
   const bool helped = kind.causal   ? short_keys
                       : kind.narrow ? kind.windowed && !short_keys

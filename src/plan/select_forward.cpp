@@ -352,13 +352,6 @@ ForwardConfig split_sliced_config_of(const Problem& p, const Limits& limits) {
   return config;
 }
 
-// Plans take what a card has run; what none has is there for configurations that name it.
-bool is_taken_unnamed(const ForwardConfig& c) {
-  if (c.descale_blocks) return kE4m3BlockFactorsHaveRunOnGpu;
-  if (c.text && !kHopperTextsHaveRunOnGpu) return false;
-  return kSlicedSplitsHaveRunOnGpu || !c.sliced() || c.num_splits == 0;
-}
-
 // In the order to try them, while `visit` says so.
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
@@ -379,7 +372,7 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
-    if (is_taken_unnamed(config) && validate_hopper(config, p, limits)) first = config;
+    if (validate_hopper(config, p, limits)) first = config;
     return !first;
   });
   return first;
@@ -422,7 +415,6 @@ template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
-  std::erase_if(legal, [](const ForwardConfig& c) { return !is_taken_unnamed(c); });
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -474,15 +466,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  const std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
-  if (std::ranges::any_of(legal, &is_taken_unnamed)) return Verdict::yes();
-  if (!legal.empty()) {
-    const char* const what = problem.has_text()         ? "makes logits by mask_mod and score_mod"
-                             : legal[0].descale_blocks ? "multiplies factors of blocks of rows"
-                                                       : "splits keys of d and dv above 256";
-    return Verdict::no("cuda_sm90 " + std::string(what) +
-                       " on no card yet; target=cuda_sm90 names it");
-  }
+  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   const bool sliced = std::max(problem.d, problem.dv) > kMostColumns;
   const ForwardConfig least =
       sliced ? sliced_config_of(problem) : config_of(problem, least_tile(problem));

@@ -21,10 +21,7 @@ Verdict validate_factors(const ForwardConfig& c, const Problem& p) {
   }
   return all({
       require(c.descale_blocks, "descale_rows(", p.descale_rows,
-              ") takes descale_blocks=true of cuda_sm90",
-              kE4m3BlockFactorsHaveRunOnGpu
-                  ? ""
-                  : ", which no card has run yet; target=cuda_sm90 names it, or take backend cpu"),
+              ") takes descale_blocks=true of cuda_sm90"),
       require(p.descale_rows % c.block_k == 0 || p.descale_rows >= p.sk, "block_k=", c.block_k,
               " but descale_blocks=true takes tiles of keys that divide blocks of ", p.descale_rows,
               " rows"),

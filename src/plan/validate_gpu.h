@@ -25,8 +25,7 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
-// Hopper's in e4m3. No card has run its factors of blocks of rows yet.
-inline constexpr bool kE4m3BlockFactorsHaveRunOnGpu = true;
+// Hopper's in e4m3.
 Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 
 // Of cuda_sm80: kernels of a cache in e4m3 beside q of another type are of such problems, and such
@@ -52,10 +51,6 @@ int sm90_head_dim(std::int64_t dim);
 
 // The same above kMostColumns, where two warpgroups share an output; 0 of others.
 int sm90_sliced_dim(std::int64_t dim);
-// No card has run their splits of keys, and more heads in a tile than others have, yet.
-inline constexpr bool kSlicedSplitsHaveRunOnGpu = true;
-// Nor Hopper's kernels with texts.
-inline constexpr bool kHopperTextsHaveRunOnGpu = true;
 inline constexpr int kMostSlicedDims = 576, kMostSlicedValues = 512;
 
 // Rows of the boxes that Hopper's forward copies keys in pages in: the most that divide a page and

@@ -35,7 +35,7 @@ def test_interpreted():
 
 @pytest.fixture(autouse=True)
 def by_kernel(monkeypatch):
-    monkeypatch.setattr(_torch_append, "KERNEL_HAS_RUN", True)
+    monkeypatch.setattr(_torch_append, "BY_KERNEL", True)
     if not GPU:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -131,7 +131,7 @@ def same(x, y):
 
 def by_operators(monkeypatch, case):
     with monkeypatch.context() as patch:
-        patch.setattr(_torch_append, "KERNEL_HAS_RUN", False)
+        patch.setattr(_torch_append, "BY_KERNEL", False)
         for module in (dfa.flash_attn, flash_attn_interface):
             patch.setattr(module, "recall", lambda key: None)
         return case.run()
@@ -501,7 +501,7 @@ def test_many_sequences_and_a_prompt(monkeypatch):
         cos, sin = angles(100, d // 2, DTYPE)
         o = flash_attn_with_kvcache(q, *caches[:2], k, v, cos, sin, used, block_table=table, causal=True)
         with monkeypatch.context() as patch:
-            patch.setattr(_torch_append, "KERNEL_HAS_RUN", False)
+            patch.setattr(_torch_append, "BY_KERNEL", False)
             patch.setattr(dfa.flash_attn, "recall", lambda key: None)
             wanted = flash_attn_with_kvcache(q, *caches[2:], k, v, cos, sin, used, block_table=table, causal=True)
         assert same(caches[0], caches[2]) and same(caches[1], caches[3])
