@@ -1,11 +1,19 @@
-"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi, a bias, a mask or sinks: sequences of one length, packed."""
+"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi, a bias, a mask or sinks: sequences of one length, packed.
+
+Where batches lie apart, [b, h, s, d] without gaps, rows of packed sequences would be a copy. One sequence of b · h heads is none: a batch's
+heads read their own keys, as those of a group follow each other.
+"""
+
+import re
 
 import torch
+from torch.compiler import is_compiling
 
 from dfa._logits import check_bias_shape
 from dfa._shapes import shown, sizes_of
-from dfa._torch_inputs import check_kind
+from dfa._torch import know_dtensor
 from dfa._torch_bias import bias_of
+from dfa._torch_inputs import check_kind
 from dfa._torch_varlen import attention_varlen
 
 
@@ -22,6 +30,12 @@ def attention(q, k, v, return_lse, *, mask, **options):
         check_bias_shape(bias.shape, b, hq, sq, sk, more=False)
     if mask is not None:
         options["bias"] = _hidden(options["bias"], mask, q, (b, hq, sq, sk))
+    if (heads := _of_heads(q, k, v, options)) is not None:
+        begins = torch.arange(2, dtype=torch.int32, device=q.device)
+        o, lse = attention_varlen(*(x.flatten(0, 1).transpose(0, 1) for x in (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True,
+                                  **options | heads)
+        o = o.unflatten(1, (b, hq)).permute(1, 2, 0, 3)
+        return (o, lse.unflatten(0, (b, hq))) if return_lse else o
     begins = torch.arange(b + 1, dtype=torch.int32, device=q.device)
     o, lse = attention_varlen(*map(_rows_of, (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True, **options)
     o = o.unflatten(0, (b, sq)).transpose(1, 2)
@@ -38,6 +52,38 @@ def _hidden(bias, mask, q, sizes):
         raise ValueError(f"mask is on {mask.device}, q on {q.device}; one device is expected")
     bias = torch.zeros((), dtype=q.dtype, device=q.device) if bias is None else bias_of(bias, q.device, *sizes[:2])
     return torch.where(mask, bias, -torch.inf)
+
+
+def _of_heads(q, k, v, options):
+    """The options that say of each head whose it is, for one sequence of all batches' heads. None where they cannot, where that needs a copy,
+    or where rows need none."""
+    b, hq = q.shape[:2]
+    if is_compiling() or know_dtensor((type(q), type(k), type(v))) or any(x.numel() == 0 for x in (q, k, v)):
+        return None
+    if all(_are_rows(x) for x in (q, k, v)) or any(x.stride(0) != x.shape[1] * x.stride(1) for x in (q, k, v)):
+        return None
+    if any(re.search(r"\b[bh]\b", text) for name in ("mask_mod", "score_mod") if isinstance(text := options[name], str)):
+        return None
+    of_all = {}
+    for name, shapes in (("sinks", [(hq,)]), ("alibi_slopes", [(hq,), (b, hq)]), ("scale", [(hq,)]), ("bias", [(b, hq), (1, 1)])):
+        given = options[name]
+        if not isinstance(given, torch.Tensor) or name == "scale" and given.numel() == 1:
+            continue
+        if given.is_nested or given.layout != torch.strided or given.dim() != (4 if name == "bias" else len(given.shape[:2])):
+            return None
+        if (shape := tuple(given.shape[:2])) not in shapes:
+            return None
+        if name == "bias":
+            if shape != (1, 1) and given.stride(0) != hq * given.stride(1):
+                return None
+            of_all[name] = given if shape == (1, 1) else given.flatten(0, 1)[None]
+        else:
+            of_all[name] = given.flatten() if len(shape) == 2 else given.repeat(b)
+    return of_all
+
+
+def _are_rows(x):
+    return x.shape[0] == 1 or x.stride(0) == x.shape[2] * x.stride(2)
 
 
 def _rows_of(x):
