@@ -57,11 +57,14 @@ DescaleBlocks descale_blocks(const Problem& p, const ForwardConfig& c, const Des
   if (!c.descale_blocks) return {};
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t tiles = (p.descale_rows + c.block_k - 1) / c.block_k;
-  return {.q = descales.q.block,
-          .k = descales.k.block,
-          .v = descales.v.block,
-          .queries = static_cast<int>(std::min(p.descale_rows, kMost)),
-          .tiles = static_cast<int>(std::min(tiles, kMost))};
+  DescaleBlocks all{.q = descales.q.block,
+                    .k = descales.k.block,
+                    .v = descales.v.block,
+                    .queries = static_cast<int>(std::min(p.descale_rows, kMost)),
+                    .tiles = static_cast<int>(std::min(tiles, kMost)),
+                    .tiles_inverse = 0};
+  all.tiles_inverse = MultipliedChunks::inverse_of(all.tiles);
+  return all;
 }
 
 // Keys that are copied at once by a backward.
@@ -112,10 +115,7 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
 
 Sm90E4m3Args HopperForwardArgs::e4m3_with(const ForwardArgs& pointers, int blocks) const {
   const auto of = [](const Descale& d) { return DescaleArgs{d.values, d.batch, d.head}; };
-  Descales descales = pointers.descales;
-  for (Descale* one : {&descales.q, &descales.k, &descales.v}) {
-    if (one->values == nullptr) *one = {};
-  }
+  const Descales& descales = pointers.descales;
   return {with(pointers, blocks), of(descales.q), of(descales.k), of(descales.v),
           descale_blocks(problem_, config_, descales)};
 }

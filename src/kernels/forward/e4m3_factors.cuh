@@ -2,6 +2,7 @@
 
 #include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/ptx/arithmetic.cuh"
+#include "kernels/schedule/page_place.h"
 
 namespace dfa {
 
@@ -33,52 +34,37 @@ struct E4m3Factors {
 // one block. Tiles of keys divide it.
 template <>
 struct E4m3Factors<true> {
-  // Of a walk down the tiles: of the one whose scores a step makes weights of, of the one before,
-  // whose product with v is under way, and of the next.
+  // The tile whose scores a step makes weights of, the one before, whose product with v is under
+  // way, and the one whose factors are.
   struct Steps {
     struct Tile {
       float scale_log2, value;
     };
-    DescaleArgs k, v;  // of the next tile's block
-    int left;          // tiles of the block behind that one
-    float of_queries;
-    Tile next, scores, values;
+    Tile loaded, scores, values;
 
-    DFA_DEVICE void begin(const E4m3Factors& all, const Sm90E4m3Args& a, int tile) {
-      const int block = tile / a.blocks.tiles;
-      k = all.k.of_block(block, a.blocks.k);
-      v = all.v.of_block(block, a.blocks.v);
-      left = tile - block * a.blocks.tiles;
-      of_queries = all.of_queries;
-      scores = read();
-    }
-    DFA_DEVICE void load(const Sm90E4m3Args& a) {
-      if (left == 0) {
-        k = k.of_block(-1, a.blocks.k);
-        v = v.of_block(-1, a.blocks.v);
-        left = a.blocks.tiles;
-      }
-      --left;
-      next = read();
+    DFA_DEVICE void load(const E4m3Factors& all, const Sm90E4m3Args& a, int tile) {
+      loaded = all.of_tile(a, tile);
     }
     DFA_DEVICE void step() {
       values = scores;
-      scores = next;
+      scores = loaded;
     }
-
-   private:
-    DFA_DEVICE Tile read() const { return {of_queries * k.of(0, 0), v.of(0, 0)}; }
   };
-
-  DescaleArgs k, v;  // of the head
+  int batch, kv_head;
   float of_queries;  // the scale with it
 
   static DFA_DEVICE E4m3Factors of(const Sm90E4m3Args& a, int batch, int kv_head, int query) {
     const int last = a.args.sq - 1;  // a warpgroup may have no query
     const int block = (query < last ? query : last) / a.blocks.queries;
-    const DescaleArgs q = a.q_descale.of_head(batch, kv_head).of_block(block, a.blocks.q);
-    return {a.k_descale.of_head(batch, kv_head), a.v_descale.of_head(batch, kv_head),
-            a.args.scale_log2 * q.of(0, 0)};
+    return {batch, kv_head, a.args.scale_log2 * a.q_descale.of(batch, kv_head, block * a.blocks.q)};
+  }
+  DFA_DEVICE typename Steps::Tile of_tile(const Sm90E4m3Args& a, int tile) const {
+    const DescaleBlocks& blocks = a.blocks;
+    const unsigned block = page_place(static_cast<unsigned>(tile),
+                                      static_cast<unsigned>(blocks.tiles), blocks.tiles_inverse)
+                               .column;
+    return {of_queries * a.k_descale.of(batch, kv_head, block * blocks.k),
+            a.v_descale.of(batch, kv_head, block * blocks.v)};
   }
 
   // References are exponents: scores of each tile have a scale of their own.

@@ -7,8 +7,9 @@ namespace dfa {
 
 // Blocks of rows that have factors of their own.
 struct DescaleBlocks {
-  long long q, k, v;   // elements from one block's factor to the next one's
-  int queries, tiles;  // of a block: rows of q, tiles of keys
+  long long q, k, v;       // elements from one block's factor to the next one's
+  int queries, tiles;      // of a block: rows of q, tiles of keys
+  unsigned tiles_inverse;  // of MultipliedChunks
 };
 
 // What sm90_e4m3_forward is passed. Its map of v is of what pack_values leaves, in boxes of

@@ -195,7 +195,8 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
         Weights weights;
         Part sums;
         StepFactors of_step;
-        if constexpr (kBlocks) of_step.begin(factors, a, tiles.end - 1);
+        if constexpr (kBlocks) of_step.load(factors, a, tiles.end - 1);
+        if constexpr (kBlocks) of_step.step();
         rings.k.wait_full();
         ptx::pin(scores);
         multiply_scores(scores, q, rings.k.tile());
@@ -210,7 +211,7 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
-          if constexpr (kBlocks) of_step.load(a);
+          if constexpr (kBlocks) of_step.load(factors, a, tile);
           if (under_way) end_values(output, sums, weights, rings, of_step);
           under_way = true;
           if constexpr (kBlocks) of_step.step();
