@@ -49,7 +49,7 @@ def serve(engine, requests, governor=None):
             engine.submit(left.pop(0))
         if engine.busy:
             engine.step()
-            if governor is not None:
+            if governor is not None and engine.last:
                 governor.pace("decode" if engine.last == "decode" else "prefill")
         else:
             time.sleep(max(0.0, left[0].arrival_s - time.perf_counter()))

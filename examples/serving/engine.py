@@ -48,6 +48,7 @@ class Engine:
         self.meter, self.clock = meter, clock
         self.waiting, self.running, self.finished = deque(), [], []
         self.steps = {"prefill": 0, "decode": 0, "mixed": 0}
+        self.last = None  # which of them the last one was
 
     def submit(self, request):
         rows = len(request.prompt) + request.most - 1
@@ -63,7 +64,7 @@ class Engine:
 
     def step(self):
         """Runs one batch; the requests that it finished."""
-        work = self._plan()
+        work, self.last = self._plan(), None
         if not work:
             return []
         prefill = sum(rows for request, rows in work if not _answers(request))

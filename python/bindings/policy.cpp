@@ -105,17 +105,14 @@ class Loop {
     levers_ = std::move(levers);
   }
 
-  void pace(const std::string& phase, double most_s) {
+  void pace(bool decode, double most_s) {
     if (!loop_) throw InvalidArgument("pace() outside of the with block of its dfa.Governor");
     if (const auto why = levers_ ? levers_->lost() : std::nullopt) {
       put_back_ = *why;
       loop_->lose_levers(*why);
       levers_.reset();
     }
-    loop_->pace(phase == "decode"    ? run::Phase::decode
-                : phase == "prefill" ? run::Phase::prefill
-                                     : run::Phase::any,
-                most_s);
+    loop_->pace(decode ? run::Phase::decode : run::Phase::prefill, most_s);
   }
 
   // From any thread, and before begin().
@@ -137,7 +134,6 @@ class Loop {
   std::string status() const {
     if (!loop_) return "not running";
     const auto last = loop_->last();
-    if (last && loop_->overdrawn()) return power::name_of(power::PolicyStatus::infeasible);
     if (last) return power::name_of(last->status);
     return loop_->silent() ? "silent" : "calibrating";
   }
@@ -154,7 +150,6 @@ class Loop {
   }
   std::optional<double> reachable() const {
     const auto last = loop_ ? loop_->last() : std::nullopt;
-    if (last && loop_->overdrawn() && policy_.power_cap_w()) return power_w();
     return last ? last->reachable : std::nullopt;
   }
   // What the loop would draw without gaps, by what was learned since.
@@ -259,7 +254,7 @@ void bind_policy(nb::module_& core) {
            "policy"_a, "device"_a, "calibrate_s"_a, "idle_w"_a.none(), "privileges"_a.none(),
            "clocks"_a.none())
       .def("begin", &Loop::begin, nb::call_guard<nb::gil_scoped_release>())
-      .def("pace", &Loop::pace, "phase"_a, "most_s"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("pace", &Loop::pace, "decode"_a, "most_s"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("set_policy", &Loop::set_policy, "policy"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("end", &Loop::end, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("status", &Loop::status)

@@ -134,7 +134,7 @@ class Governor:
             _wait_for_gpu()
         if self._share is not None:
             self._share.hold()
-        self._loop.pace(phase or "", float("inf") if at_most_s is None else float(at_most_s))
+        self._loop.pace(phase == "decode", float("inf") if at_most_s is None else float(at_most_s))
         if not self._has_warned and self._loop.status == "silent":
             self._has_warned = True
             warnings.warn(f"the power sensor of {self._device} says nothing, so that what a step draws is not known: the loop runs on and "

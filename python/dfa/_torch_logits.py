@@ -64,21 +64,22 @@ def _of_heads(q, k, v, options):
         return None
     if any(re.search(r"\b[bh]\b", text) for name in ("mask_mod", "score_mod") if isinstance(text := options[name], str)):
         return None
-    of_all = {}
-    for name, shapes in (("sinks", [(hq,)]), ("alibi_slopes", [(hq,), (b, hq)]), ("scale", [(hq,)]), ("bias", [(b, hq), (1, 1)])):
-        given = options[name]
-        if not isinstance(given, torch.Tensor) or name == "scale" and given.numel() == 1:
+    given = {name: x for name in ("sinks", "alibi_slopes", "scale", "bias") if isinstance(x := options[name], torch.Tensor)}
+    if any(x.is_nested or x.layout != torch.strided for x in given.values()):
+        return None
+    bias = given.pop("bias", None)
+    if bias is not None and bias.shape[:2] != (1, 1) and (bias.shape[:2] != (b, hq) or bias.stride(0) != hq * bias.stride(1)):
+        return None
+    of_all = {} if bias is None or bias.shape[:2] == (1, 1) else {"bias": bias.flatten(0, 1)[None]}
+    for name, x in given.items():
+        if name == "scale" and x.numel() == 1:
             continue
-        if given.is_nested or given.layout != torch.strided or given.dim() != (4 if name == "bias" else len(given.shape[:2])):
-            return None
-        if (shape := tuple(given.shape[:2])) not in shapes:
-            return None
-        if name == "bias":
-            if shape != (1, 1) and given.stride(0) != hq * given.stride(1):
-                return None
-            of_all[name] = given if shape == (1, 1) else given.flatten(0, 1)[None]
+        if x.shape == (hq,):
+            of_all[name] = x.repeat(b)
+        elif name == "alibi_slopes" and x.shape == (b, hq):
+            of_all[name] = x.flatten()
         else:
-            of_all[name] = given.flatten() if len(shape) == 2 else given.repeat(b)
+            return None
     return of_all
 
 

@@ -106,7 +106,7 @@ class CudaBackend final : public Backend {
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
     if (asks_standard(options)) return standard_supports(p, chosen_device());
-    return flash_supports(p, limits(), options.config);
+    return flash_supports(p, limits());
   }
 
   Plan plan(const Problem& p, const PlanOptions& options) const override {

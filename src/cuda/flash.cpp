@@ -93,11 +93,9 @@ class LeftPadded final : public Launcher<ForwardArgs> {
 
 }  // namespace
 
-Verdict flash_supports(const Problem& p, const Limits& limits, const std::string& text) {
+Verdict flash_supports(const Problem& p, const Limits& limits) {
   if (has_forward(p)) {
-    const Verdict ok = validate_config(select_forward(p, limits), p, limits);
-    const auto named = [&] { return gpu_forward_base(text, p, limits); };
-    if (!ok && (text.empty() || !validate_config(named(), p, limits))) return ok;
+    if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }
   return has_backward(p) ? backward_fits(p, limits) : Verdict::yes();
 }

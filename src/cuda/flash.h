@@ -10,8 +10,7 @@
 // FlashAttention by Hopper's own kernels and by portable ones.
 namespace dfa::cuda {
 
-// `text`: a configuration that is asked for, which may name what no plan takes unnamed.
-Verdict flash_supports(const Problem& problem, const Limits& limits, const std::string& text = "");
+Verdict flash_supports(const Problem& problem, const Limits& limits);
 
 // What the passes of the problem run: selected, or asked for by the text. Throws InvalidArgument
 // for an illegal one.

@@ -69,14 +69,6 @@ Config base_of(const std::string& text, const Problem& problem, const Limits& li
     for (const Config& other : gpu_candidates<Config>(problem, limits)) {
       if (is_legal(other)) return other;
     }
-    if constexpr (std::is_same_v<Config, ForwardConfig>) {  // what no plan takes unnamed
-      const bool named = text.find("target") != std::string::npos;
-      if (named && wanted == Target::cuda_sm90) {
-        for (const ForwardConfig& other : sm90_candidates(problem, limits)) {
-          if (is_legal(other)) return other;
-        }
-      }
-    }
   }
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;

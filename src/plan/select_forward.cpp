@@ -455,9 +455,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
   }
   if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
-    ForwardConfig least = config_of(problem, kLeastE4m3Tile);  // which says why
-    if (validate_hopper(least, problem, limits)) least.descale_blocks = false;
-    return least;
+    return config_of(problem, kLeastE4m3Tile);  // which says why
   }
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? config_of(problem, within_blocks(problem, kForwardTiles[0]), limits)

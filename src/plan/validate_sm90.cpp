@@ -141,7 +141,10 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
   });
 }
 
-bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi || c.bias || c.text; }
+template <typename Config>
+bool makes_logits(const Config& c) {
+  return c.softcap || c.alibi || c.bias || c.text;
+}
 
 // A thread's two rows are of one head.
 Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
@@ -385,14 +388,11 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits&
   });
 }
 
-bool changes_weights(const BackwardConfig& c) {
-  return c.softcap || c.alibi || c.bias || c.dropout || c.text;
-}
+bool changes_weights(const BackwardConfig& c) { return makes_logits(c) || c.dropout; }
 // A warpgroup that has both gradients of its keys has no registers left to make logits. For a
 // dropout it has, but where v is wider than 64 columns of q; the tile of keys says which it is.
 bool is_wide(const BackwardConfig& c) {
-  const bool makes_logits = c.softcap || c.alibi || c.bias || c.text;
-  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || makes_logits) return true;
+  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || makes_logits(c)) return true;
   const bool wider_values = c.head_dim <= kGroupRows && c.value_dim > kGroupRows;
   return c.dropout && (wider_values || c.block_k == kGroupRows);
 }
@@ -449,9 +449,8 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   return all({
       require(!c.ranges, kListsAndRanges),
       require(!is_wide(c) && !c.dropout, "lists of blocks take d and dv up to ", kNarrowDim,
-              " in cuda_sm90's backward, without softcap, alibi, bias and dropout, and without "
-              "mask_mod "
-              "and score_mod"),
+              " in cuda_sm90's backward, without softcap, alibi, bias and dropout, "
+              "and without mask_mod and score_mod"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
       validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
       require(!p.deterministic && c.dq == DqAccumulation::atomic,

@@ -60,7 +60,13 @@ PacedLoop::~PacedLoop() {
 
 std::optional<power::Decision> PacedLoop::last() const {
   const std::lock_guard lock(mutex_);
-  return last_;
+  std::optional<power::Decision> told = last_;
+  if (told && overdrawn_) {
+    told->status = power::PolicyStatus::infeasible;
+    if (options_.policy.power_cap_w())
+      told->reachable = told->mean_w ? told->mean_w : told->power_w;
+  }
+  return told;
 }
 
 std::optional<double> PacedLoop::full_w() const {

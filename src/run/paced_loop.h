@@ -32,8 +32,7 @@ struct LoopOptions {
 // What a step of the loop was, where steps are told apart, as a server's are: a prompt may wait,
 // and a token that is late is noticed.
 enum class Phase : int {
-  any,
-  prefill,  // or both
+  prefill,  // or both, or a step of a loop that tells none apart
   decode,   // no gap follows: the step is paid for behind the next one of another phase
 };
 
@@ -50,7 +49,7 @@ class PacedLoop {
   // At the end of each step, when its work is done: waits as the policy asks, but never behind a
   // step of decode and for most_s at most. What is not waited then is owed, of a second's work at
   // most. A policy of time goes by the steps of decode alone, where there were any.
-  void pace(Phase phase = Phase::any, double most_s = std::numeric_limits<double>::infinity());
+  void pace(Phase phase = Phase::prefill, double most_s = std::numeric_limits<double>::infinity());
 
   // From now on, from any thread: another value of the same kind of cap. Throws InvalidArgument for
   // another kind.
@@ -65,15 +64,14 @@ class PacedLoop {
   // Is nothing held because the power sensor says nothing, so that what the loop draws is not
   // known? From any thread.
   bool silent() const { return silent_; }
-  // Has it decoded for so long, while the cap asked for gaps, that they are no longer owed? Then
-  // the cap is not held. From any thread.
-  bool overdrawn() const { return overdrawn_; }
   // What the loop drew without gaps, once that is known.
   std::optional<double> full_w() const;
   double duty() const { return pacer_.duty(); }
   double waited_s() const { return waited_s_; }
   long long steps() const { return times_.steps() + decode_steps_; }
-  std::optional<power::Decision> last() const;  // of the governor, once there is one
+  // Of the governor, once there is one. Where the loop has decoded for so long, while the cap asked
+  // for gaps, that they are no longer owed, the cap is not held: infeasible. From any thread.
+  std::optional<power::Decision> last() const;
 
  private:
   void calibrate(double took_s, Phase phase);

@@ -66,6 +66,15 @@ constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int 
           .cluster = cluster};
 }
 
+constexpr ForwardConfig packed(ForwardConfig config) {
+  config.varlen = true;
+  return config;
+}
+constexpr ForwardConfig packing(ForwardConfig config, int heads) {
+  config.pack_gqa = heads;
+  return config;
+}
+
 // Of chunked and prefix masks.
 template <typename Config>
 constexpr Config ranges(Config config) {

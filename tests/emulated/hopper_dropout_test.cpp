@@ -16,10 +16,6 @@ constexpr ForwardConfig dropping(ForwardConfig config) {
   config.dropout = true;
   return config;
 }
-constexpr ForwardConfig packed(ForwardConfig config) {
-  config.varlen = true;
-  return config;
-}
 constexpr ForwardConfig splitting(ForwardConfig config, int splits) {
   config.num_splits = splits;
   return config;
@@ -51,19 +47,8 @@ TEST(EmulatedHopperDropout, PairsAndWideHeads) {
 }
 
 TEST(EmulatedHopperDropout, PackedSequences) {
-  constexpr ForwardConfig kConfig = packed(kTurns);
-  const std::string line =
-      "fwd bf16 causal hq4 hk2 d64 lens(70,1,0,130,65) lens_k(150,1,9,129,0) dropout(0.15,11)";
-  Tensors t(line, 5);
-  expect_legal(kConfig, t.p);
-  const auto launches = forward_launches(t.p, kConfig);
-  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
-  ForwardArgs pointers = t.forward_args();
-  pointers.workspace = workspace.data();
-  const Sm90ForwardArgs args = cuda::HopperForwardArgs(t.p, kConfig).with(pointers, 3);
-  launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
-  launch(3, launches[1].threads, [&] { sm90_forward<kConfig>(args); });
-  expect_met(check_forward(t.p, t.forward_args()), line);
+  expect_packed_right<packed(kTurns)>(
+      "fwd bf16 causal hq4 hk2 d64 lens(70,1,0,130,65) lens_k(150,1,9,129,0) dropout(0.15,11)");
 }
 
 // Splits of the keys are joined as they are: the factor is in each.

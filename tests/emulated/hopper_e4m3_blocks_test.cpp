@@ -15,11 +15,6 @@ constexpr ForwardConfig with_blocks(int dim, int block_q, int block_k, int stage
   return config;
 }
 
-constexpr ForwardConfig packing(ForwardConfig config, int heads) {
-  config.pack_gqa = heads;
-  return config;
-}
-
 TEST(EmulatedHopperE4m3Blocks, OneWarpgroup) {
   constexpr auto kConfig = with_blocks(64, 64, 64, 2);
   expect_e4m3_right<kConfig>("fwd e4m3 b1 h1 s1 d64 descale_rows(64)");

@@ -144,11 +144,6 @@ TEST(EmulatedHopperE4m3, ReferencesThatMove) {
   expect_e4m3_right<hopper_e4m3(256, 128, 64, 2)>("fwd e4m3 b1 h1 sq130 sk600 d256 scale(1)");
 }
 
-constexpr ForwardConfig packing(ForwardConfig config, int heads) {
-  config.pack_gqa = heads;
-  return config;
-}
-
 #ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperE4m3, HeadsOfAQueryAreNeighbouringRows) {
   expect_e4m3_right<packing(hopper_e4m3(64, 128, 128, 4), 4)>(

@@ -4,6 +4,7 @@
 // and then:
 #include "kernels/forward/combine_splits.cuh"
 #include "kernels/forward/sm90_forward.cuh"
+#include "kernels/schedule/sequence_tiles.cuh"
 
 // How tests run Hopper's forward in fp16 and bf16 on a processor.
 namespace dfa::emulated {
@@ -47,6 +48,21 @@ void expect_right(const std::string& line) {
   }
   EXPECT_TRUE(crossed.o == late.o) << line;
   EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
+}
+
+// The same of packed sequences on three blocks, once.
+template <ForwardConfig kConfig>
+void expect_packed_right(const std::string& line) {
+  Tensors t(line, 5);
+  expect_legal(kConfig, t.p);
+  const auto launches = forward_launches(t.p, kConfig);
+  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
+  ForwardArgs pointers = t.forward_args();
+  pointers.workspace = workspace.data();
+  const Sm90ForwardArgs args = cuda::HopperForwardArgs(t.p, kConfig).with(pointers, 3);
+  launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
+  launch(3, launches[1].threads, [&] { sm90_forward<kConfig>(args); });
+  expect_met(check_forward(t.p, t.forward_args()), line);
 }
 
 template <ForwardConfig kConfig>

@@ -81,11 +81,6 @@ TEST(EmulatedHopperForward, PackedHeads) {
   }
 }
 
-constexpr ForwardConfig packing(ForwardConfig config, int heads) {
-  config.pack_gqa = heads;
-  return config;
-}
-
 constexpr ForwardConfig split_kv_by(ForwardConfig config, int num_splits) {
   config.num_splits = num_splits;
   return config;

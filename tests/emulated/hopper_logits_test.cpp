@@ -99,11 +99,6 @@ TEST(EmulatedHopperLogits, SlopesAndSinksThatAreNan) {
                                [](Tensors& t) { run<kConfig>(t, kCrossed); });
 }
 
-constexpr ForwardConfig packing(ForwardConfig config, int heads) {
-  config.pack_gqa = heads;
-  return config;
-}
-
 #ifdef DFA_EVERY_CASE
 // Neighbouring rows are heads, each with a slope and a sink of its own; some rows are left.
 TEST(EmulatedHopperLogits, HeadsAsRowsOfATile) {

@@ -4,7 +4,6 @@
 // and then:
 #include "emulated/chosen_text.h"
 #include "emulated/hopper_forward.h"
-#include "kernels/schedule/sequence_tiles.cuh"
 
 namespace dfa {
 namespace {
@@ -94,41 +93,21 @@ TEST(EmulatedHopperText, WhatItHidesStaysHiddenWhereTheBiasIsNan) {
 #ifdef DFA_EVERY_CASE
 // Neighbouring rows are heads, of which a text is told each by its number; some rows are left.
 TEST(EmulatedHopperText, HeadsAsRowsOfATile) {
-  constexpr auto packing = [](int heads) {
-    ForwardConfig config = kTurns;
-    config.pingpong = false;
-    config.pack_gqa = heads;
-    return config;
-  };
+  constexpr ForwardConfig kNoTurns = with_text(hopper_forward(kBf16, 64, 128, 128, 3, 2, false));
   for (int text : kShort) {
-    expect_text_right<packing(8)>(text, "causal b2 hq16 hk2 sq17 sk200");
-    expect_text_right<packing(16)>(text, "causal b1 hq16 hk1 sq17 sk200");
-    expect_text_right<packing(3)>(text, "causal b2 hq6 hk2 sq37 sk330");
+    expect_text_right<packing(kNoTurns, 8)>(text, "causal b2 hq16 hk2 sq17 sk200");
+    expect_text_right<packing(kNoTurns, 16)>(text, "causal b1 hq16 hk1 sq17 sk200");
+    expect_text_right<packing(kNoTurns, 3)>(text, "causal b2 hq6 hk2 sq37 sk330");
   }
 }
 #endif
 
 // Each with numbers and lengths of its own.
 TEST(EmulatedHopperText, OfPackedSequences) {
-  constexpr ForwardConfig kConfig = [] {
-    ForwardConfig config = kTurns;
-    config.varlen = true;
-    return config;
-  }();
   for (int text : {0, 1, 2, 4, 5}) {
     chosen_text = text;
-    const std::string line = forward_line<kConfig>(
-        std::string("causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0) ") + kTexts[text]);
-    Tensors t(line, 5);
-    expect_legal(kConfig, t.p);
-    const auto launches = forward_launches(t.p, kConfig);
-    Workspace workspace(forward_workspace_bytes(t.p, kConfig));
-    ForwardArgs pointers = t.forward_args();
-    pointers.workspace = workspace.data();
-    const Sm90ForwardArgs args = cuda::HopperForwardArgs(t.p, kConfig).with(pointers, 3);
-    launch(launches[0].grid, launches[0].threads, [&] { sequence_tiles(args.args); });
-    launch(3, launches[1].threads, [&] { sm90_forward<kConfig>(args); });
-    expect_met(check_forward(t.p, t.forward_args()), line);
+    expect_packed_right<packed(kTurns)>(forward_line<kTurns>(
+        std::string("causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0) ") + kTexts[text]));
   }
 }
 

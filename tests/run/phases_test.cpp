@@ -13,13 +13,9 @@ namespace dfa::run {
 namespace {
 
 // Shows the mean of the last tenth of a second or so of what a card draws, by the time that passes.
-class CardMeter final : public Meter {
+class CardMeter final : public FastPowerMeter {
  public:
   explicit CardMeter(const TurnedClock& clock) : clock_(clock) {}
-  std::string name() const override { return "card"; }
-  Quantity quantity() const override { return Quantity::power_w; }
-  double period_s() const override { return 0.02; }
-  Verdict status() const override { return Verdict::yes(); }
   std::optional<Reading> read() override {
     const std::lock_guard lock(mutex_);
     const double now = clock_.shown_s();
@@ -60,6 +56,8 @@ struct Server {
     clock.driven = [this] { return loop.calibrated(); };
   }
 
+  power::PolicyStatus status() const { return loop.last().value().status; }
+
   // How long the loop waited behind a step.
   double step(Phase phase, double seconds,
               double most_s = std::numeric_limits<double>::infinity()) {
@@ -86,7 +84,7 @@ TEST(Phases, PromptsWaitForWhatTokensDrew) {
     seconds += 4 * 0.004 + 0.02 + gap;
   }
   EXPECT_NEAR(joules / seconds, 395, 15);  // of 511 without gaps
-  EXPECT_FALSE(server.loop.overdrawn());
+  EXPECT_EQ(server.status(), power::PolicyStatus::holding);
   EXPECT_EQ(server.loop.steps(), 1000);
 }
 
@@ -96,7 +94,7 @@ TEST(Phases, TokensThatDrawLessThanTheCapOweNothing) {
   ASSERT_LT(server.loop.duty(), 1);
   for (int i = 0; i < 1000; ++i) server.step(Phase::decode, 0.004);
   EXPECT_EQ(server.loop.duty(), 1);
-  EXPECT_FALSE(server.loop.overdrawn());
+  EXPECT_EQ(server.status(), power::PolicyStatus::holding);
   EXPECT_LT(server.step(Phase::prefill, 0.004), 0.005);
 }
 
@@ -104,9 +102,9 @@ TEST(Phases, TokensAloneAboveTheCapAreToldAndNotHeld) {
   Server server(300);
   for (int i = 0; i < 100; ++i) server.step(Phase::prefill, 0.004);
   for (int i = 0; i < 400; ++i) EXPECT_EQ(server.step(Phase::decode, 0.004), 0);
-  EXPECT_TRUE(server.loop.overdrawn());
+  EXPECT_EQ(server.status(), power::PolicyStatus::infeasible);
   server.step(Phase::prefill, 0.004);
-  EXPECT_FALSE(server.loop.overdrawn());
+  EXPECT_EQ(server.status(), power::PolicyStatus::holding);
 }
 
 TEST(Phases, AWaitIsNoLongerThanItMayBeAndTheRestIsOwed) {

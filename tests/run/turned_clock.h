@@ -63,15 +63,20 @@ class TurnedClock final : public Clock {
   mutable long looks_ = 0;
 };
 
-// Draws 600 W while the loop works and 100 W in its gaps; shows the mean of the last 0.1 s, as
-// boards do, ten times faster than they.
-class LoopMeter final : public Meter {
+// What meters of watts have in common here.
+class FastPowerMeter : public Meter {
  public:
-  explicit LoopMeter(const TurnedClock& clock) : clock_(clock) {}
-  std::string name() const override { return "loop"; }
+  std::string name() const override { return "card"; }
   Quantity quantity() const override { return Quantity::power_w; }
   double period_s() const override { return 0.02; }
   Verdict status() const override { return Verdict::yes(); }
+};
+
+// Draws 600 W while the loop works and 100 W in its gaps; shows the mean of the last 0.1 s, as
+// boards do, ten times faster than they.
+class LoopMeter final : public FastPowerMeter {
+ public:
+  explicit LoopMeter(const TurnedClock& clock) : clock_(clock) {}
   std::optional<Reading> read() override {
     const double now = clock_.shown_s();
     return Reading{now, 100 + 500 * (duty ? duty() : share.load()) + 0.1 * std::sin(1e3 * now)};
