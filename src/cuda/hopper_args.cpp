@@ -181,6 +181,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
       dv_(k_tensor(p, p.v(), p.dv, kGradientBoxRows)) {
   if (c.varlen) {
     args_.dq_semaphore_count = dq_semaphore_count(p, c);
+    args_.zeroed_ahead = 2 * sms / c.cluster;  // two rounds: the next ones may begin early
     return;
   }
   if (p.blocks) blocks_ = block_args(p);

@@ -221,6 +221,7 @@ ZeroedBytes dq_semaphores_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of work tiles
   if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
+  if (c.clears_packed()) counters += p.b * p.hk * 2;
   if (c.dq_serialized()) {
     const std::int64_t counted = p.packed() ? padded_rows(p) / c.dq_semaphore_rows()
                                             : tiles_of(p.sq, c.dq_semaphore_rows()) * p.b;
@@ -333,7 +334,8 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
     launches.push_back(keys_launch(p, c));
   }
   if (c.dq != DqAccumulation::separate) {
-    if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);
+    if (c.dq == DqAccumulation::atomic && !c.clears_packed())
+      launches.back().zeroed = sums_of(p, c);
     if (c.dq_serialized() && !is_sm90(c)) launches.back().zeroed = dq_semaphores_of(p, c);
     if (!c.dq_fused()) launches.push_back(rounded_dq_launch(p, c));
     return launches;

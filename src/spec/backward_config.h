@@ -12,7 +12,8 @@ namespace dfa {
 //                     semaphore a tile; a second kernel rounds the sums
 //   serialized_fused  the same, rounded in the same grid (cuda_sm90)
 //   atomic            blocks add as they come, so that the last bits change from run to run; sums
-//                     are cleared before and rounded by a second kernel (cuda_sm90)
+//                     are cleared before, or those of packed sequences beside, and rounded by a
+//                     second kernel (cuda_sm90)
 //   atomic_fused      the same, cleared and rounded in the same grid (cuda_sm90)
 enum class DqAccumulation : int { separate, serialized, serialized_fused, atomic, atomic_fused };
 
@@ -73,6 +74,11 @@ struct BackwardConfig {
   // Are sums of dq rounded, and where they come as they come cleared, in the same grid?
   constexpr bool dq_fused() const {
     return dq == DqAccumulation::serialized_fused || dq == DqAccumulation::atomic_fused;
+  }
+  // Of cuda_sm90, packed sequences: are sums as they come cleared in the grid that adds them up?
+  constexpr bool clears_packed() const {
+    return target == Target::cuda_sm90 && bytes_of(element) == 2 && varlen &&
+           dq == DqAccumulation::atomic;
   }
   // Of cuda_sm90: is the dq semaphore released by a second thread, beside the wait for the next?
   constexpr bool early_release() const {

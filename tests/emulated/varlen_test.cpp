@@ -260,6 +260,15 @@ TEST(EmulatedVarlen, HopperBackwardOfPairs) {
   expect_hopper_backward<hopper_backward(64, 2, DqAccumulation::atomic, true)>(kLines[2]);
 }
 
+// Sums are cleared in the grid that adds to them, some tiles at a time, by whoever comes first.
+TEST(EmulatedVarlen, HopperBackwardClearsManyTilesOfSums) {
+  for (const char* rest :
+       {"causal hq2 hk1 lens(700,40,330)", "hq2 hk2 lens(5,600) lens_k(600,5)"}) {
+    expect_hopper_backward<hopper_backward(64, 1, DqAccumulation::atomic, false)>(rest);
+    expect_hopper_backward<hopper_backward(128, 2, DqAccumulation::atomic, true)>(rest);
+  }
+}
+
 #ifdef DFA_EVERY_CASE
 TEST(EmulatedVarlen, HopperBackwardOfWideHeads) {
   expect_hopper_backward<hopper_backward(192, 1, DqAccumulation::atomic, false)>(kLines[0]);

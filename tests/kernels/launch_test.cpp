@@ -297,6 +297,16 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(backward_launches(kProblem, config).size(), 2u);
   EXPECT_EQ(backward_launches(kProblem, config)[1].zeroed.bytes, 0u);
   EXPECT_EQ(dq_semaphore_count(kProblem, config), 3 * heads + 1);
+
+  // Those of packed sequences: two counters of each sequence's heads, and a kernel that rounds.
+  for (const char* d : {" d96", " d256"}) {
+    const Problem packed = parse_problem(std::string("bwd bf16 causal hq6 hk3 lens(1000,20)") + d);
+    const auto of_packed = backward_launches(packed, hopper(packed, "dq=atomic"));
+    ASSERT_EQ(of_packed.size(), 4u);
+    EXPECT_EQ(of_packed[2].zeroed.bytes, 0u);
+    EXPECT_EQ(of_packed[3].name, "dq");
+    EXPECT_EQ(dq_semaphore_count(packed, hopper(packed, "dq=atomic")), 2 * 2 * 3);
+  }
 }
 
 // What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.

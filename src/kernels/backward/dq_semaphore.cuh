@@ -20,6 +20,9 @@ struct DqSemaphore {
   static DFA_DEVICE int tiles(const KernelArgs& args) {
     return (args.sq + kConfig.block_q - 1) / kConfig.block_q;
   }
+  static DFA_DEVICE int tiles(const KernelArgs& args, const SeqlenInfo<kConfig.varlen>& seq) {
+    return (seq.sq(args) + kConfig.block_q - 1) / kConfig.block_q;
+  }
 
   struct Head {
     SeqlenInfo<kConfig.varlen> seq;

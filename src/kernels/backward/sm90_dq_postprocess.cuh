@@ -17,7 +17,9 @@ struct Sm90DqPostprocess {
   using Shared = typename Keys::Shared;
 
   static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
-    if constexpr (kConfig.dq == DqAccumulation::atomic_fused) {
+    if constexpr (kConfig.clears_packed()) {
+      Zeros::zero_packed_tiles(args, Keys::told_work_tile(shared));
+    } else if constexpr (kConfig.dq == DqAccumulation::atomic_fused) {
       unsigned chunks = 0;
       Keys::template for_work_tiles<true>(
           args, shared, [&](const KeyWorkTile<>& of_cluster, unsigned work_tiles_before) {

@@ -160,7 +160,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   static DFA_DEVICE void init(const Shared& shared) {
     ptx::init_barrier(shared.k_full(), 1);
-    ptx::init_barrier(shared.v_full(), 1);
+    ptx::init_barrier(shared.v_full(), kConfig.clears_packed() ? 2 : 1);
     ptx::init_barrier(shared.acquired(), 1);
     ptx::init_barrier(shared.added(), kConfig.warps);
     if constexpr (kConfig.early_release() || kCounts) ptx::init_barrier(shared.seen(), 1);
@@ -529,6 +529,12 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         });
   }
 
+  // Who adds waits for v, and with it for zeros to add to.
+  static DFA_DEVICE void await_zeros(const KernelArgs& args, const Shared& shared) {
+    Zeros::wait_for_packed_tiles(args, told_work_tile(shared));
+    ptx::arrive(shared.v_full());
+  }
+
   // The first warpgroup, where it does nothing else. Its last warp may round, or zero, others' dq.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::setmaxnreg_dec<kGiven>();
@@ -536,6 +542,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       copy(a, shared);
     } else if (threadIdx.x < 64) {
       if ((Dq::kSerialized || kPersistent) && threadIdx.x == 32) serve_dq_semaphore(a, shared);
+      if constexpr (kConfig.clears_packed()) {
+        if (threadIdx.x == 32) await_zeros(a.args, shared);
+      }
     } else if (threadIdx.x < 96) {
       if (threadIdx.x == 64) Sm90SemaphoreReleaser<kConfig, Sm90Keys>::run(a.args, shared);
     } else {

@@ -30,6 +30,16 @@ DFA_DEVICE unsigned add_1(unsigned* to) {
   return before;
 }
 
+// Likewise so many.
+DFA_DEVICE unsigned add_some(unsigned* to, unsigned more) {
+  unsigned before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(to), "r"(more)
+               : "memory");
+  return before;
+}
+
 // Likewise, when whatever its warp wrote before is there for whoever counts behind it: and that of
 // those who counted before for this thread.
 DFA_DEVICE unsigned add_1_acquire_release(unsigned* to) {

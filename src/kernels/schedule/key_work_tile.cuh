@@ -45,12 +45,12 @@ DFA_DEVICE KeyWorkTile<> key_work_tile(const KernelArgs& args, unsigned block) {
 // The same of packed sequences, whose list has them by sequence and with early keys first, too.
 template <int kBlockK>
 DFA_DEVICE KeyWorkTile<true> packed_key_work_tile(const KernelArgs& args, unsigned block) {
-  const int index = static_cast<int>(block);
-  const SequenceTile& tile = args.packed.k_tiles[index / args.hk];
-  return {SeqlenInfo<true>::of(tile), index % args.hk, tile.tile * kBlockK};
+  const int index = static_cast<int>(block), heads = args.hk;
+  const SequenceTile& tile = args.packed.k_tiles[index / heads];
+  return {SeqlenInfo<true>::of(tile), index % heads, tile.tile * kBlockK};
 }
 DFA_DEVICE bool has_packed_key_work_tile(const KernelArgs& args, unsigned block) {
-  return static_cast<int>(block) / args.hk < args.packed.tile_counts[1];
+  return static_cast<int>(block) < args.packed.tile_counts[1] * args.hk;
 }
 
 // Which `block` has it of key_work_tile(), where work tiles alternate.
