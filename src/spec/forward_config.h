@@ -17,7 +17,7 @@ inline constexpr int kKeyPlaceBytes = 16;
 
 // Of cuda_sm90 with keys in pages: tiles whose pages are looked up ahead, the least rows of a box
 // that is copied, eight being a period of the swizzle, and what those who copy boxes are told in.
-inline constexpr int kPagesAhead = 2, kLeastBoxRows = 8, kToldBytes = 112;
+inline constexpr int kPagesAhead = 2, kLeastBoxRows = 8, kToldBytes = 64;
 
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;

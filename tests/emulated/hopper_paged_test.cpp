@@ -178,6 +178,24 @@ TEST(EmulatedHopperPaged, BitsAreThoseOfPackedKeys) {
   EXPECT_EQ(0, std::memcmp(t.lse.data(), packed.lse.data(), 4 * t.lse.size()));
 }
 
+// A thread block that is done takes one number beyond the last work tile, none ahead of that: what
+// is taken early is left to a block when others have nothing to do.
+TEST(EmulatedHopperPaged, NoWorkTileIsTakenAhead) {
+  constexpr auto kConfig = paged(hopper_forward(kBf16, 64, 64, 64, 2, 2));
+  constexpr int kBlocks = 3, kHeads = 2, kTiles = 5;  // of 64 queries: three, and two
+  Tensors t("fwd bf16 causal hq2 hk1 lens(150,70) lens_k(290,70) d64 page(16)", 7);
+  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
+  ForwardArgs pointers = t.forward_args();
+  pointers.workspace = workspace.data();
+  const auto launches = forward_launches(t.p, kConfig);
+  const Sm90PagedForwardArgs args =
+      cuda::HopperForwardArgs(t.p, kConfig).paged_with(pointers, kBlocks);
+  launch(launches[0].grid, launches[0].threads, [&] { paged_sequence_tiles(args.args); });
+  launch(kBlocks, launches[1].threads, [&] { sm90_paged_forward<kConfig>(args); });
+  EXPECT_EQ(args.args.packed.tile_counts[0], kTiles);
+  EXPECT_EQ(args.args.packed.tile_counts[2], kTiles * kHeads + kBlocks);
+}
+
 TEST(EmulatedHopperPaged, RandomPrompts) {
   Dice dice(11);
   for (int n = 0; n < 16; ++n) {

@@ -41,9 +41,10 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
       }
     }
   };
-  using BlockWalk = Either<kConfig.split_kv, SplitPieceScheduler,
-                           Either<kVarlen, VarlenTileScheduler<kConfig.static_max()>,
-                                  Either<kSplitKv, SplitKvTileScheduler, PersistentTileScheduler>>>;
+  using BlockWalk =
+      Either<kConfig.split_kv, SplitPieceScheduler,
+             Either<kVarlen, VarlenTileScheduler<kConfig.static_max(), !kConfig.paged>,
+                    Either<kSplitKv, SplitKvTileScheduler, PersistentTileScheduler>>>;
   using Walk = RecomputeQueue<Notes, kConfig.static_max(), BlockWalk>;
 
   template <typename Args>

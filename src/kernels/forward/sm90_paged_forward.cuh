@@ -13,7 +13,9 @@
 // that is no page of the cache. A warp starts a short box in the time in which the copy engine
 // takes several (0025). So the producer takes work tiles and copies q alone, and other warps of its
 // warpgroup copy the keys, of which it tells them: one k, one v, and where a tile has many boxes a
-// third one a quarter of both. A lane a box looks its page up, kPagesAhead tiles ahead.
+// third one a quarter of both. A lane a box looks its page up, kPagesAhead tiles ahead. The
+// producer takes the next work tile only when those have looked up the last pages of this one: a
+// block that takes work tiles earlier has some left when others have none.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -32,31 +34,35 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     TileRange tiles;
   };
 
-  // How those who copy keys are told of work tiles: two slots by turns, each with a barrier for
-  // "told" and one for "read". How many a warp has told of, or read, stands in shared memory, too.
+  // How those who copy keys are told of work tiles: by words, with a barrier for "told" and one for
+  // "looked up". How many a warp has told of, or read, stands in shared memory, too.
   struct Told {
-    static constexpr unsigned kSlots = 2, kWordsBytes = 32;
-    unsigned at, n;
+    static constexpr unsigned kWordsBytes = 32;
+    unsigned words, n;
 
-    static DFA_DEVICE Told nth(const Rings& rings, unsigned n) {
-      return {rings.smem + kPagesAt, n};
-    }
-    DFA_DEVICE unsigned words() const { return at + n % kSlots * kWordsBytes; }
-    DFA_DEVICE unsigned told() const { return at + kSlots * kWordsBytes + n % kSlots * 16; }
-    DFA_DEVICE unsigned read() const { return told() + 8; }
-    DFA_DEVICE unsigned phase() const { return n / kSlots % 2; }
+    DFA_DEVICE unsigned told() const { return words + kWordsBytes; }
+    DFA_DEVICE unsigned looked_up() const { return told() + 8; }
+    DFA_DEVICE unsigned phase() const { return n % 2; }
+    static DFA_DEVICE unsigned at(const Rings& rings) { return rings.smem + kPagesAt; }
     static DFA_DEVICE unsigned count(const Rings& rings, int warp) {
-      return rings.smem + kPagesAt + kSlots * (kWordsBytes + 16) + 4 * warp;
+      return at(rings) + kWordsBytes + 16 + 4 * warp;
+    }
+    // The next one that a warp tells of, or reads.
+    static DFA_DEVICE Told next(const Rings& rings, int warp) {
+      const unsigned n = ptx::load_shared(count(rings, warp));
+      ptx::store_shared(count(rings, warp), n + 1);
+      return {at(rings), n};
+    }
+    static DFA_DEVICE Told last(const Rings& rings) {
+      return {at(rings), ptx::load_shared(count(rings, 0)) - 1};
     }
   };
-  static_assert(Told::kSlots * (Told::kWordsBytes + 16) + 16 == kToldBytes && kPagesAt % 8 == 0);
+  static_assert(Told::kWordsBytes + 16 + 16 == kToldBytes && kPagesAt % 8 == 0);
 
   static DFA_DEVICE void init_issuers(const Args& a, const Rings& rings) {
-    for (unsigned n = 0; n < Told::kSlots; ++n) {
-      const Told told = Told::nth(rings, n);
-      ptx::init_barrier(told.told(), 1);
-      ptx::init_barrier(told.read(), a.third_begin < a.boxes ? 3 : 2);
-    }
+    const Told told{Told::at(rings), 0};
+    ptx::init_barrier(told.told(), 1);
+    ptx::init_barrier(told.looked_up(), a.third_begin < a.boxes ? 3 : 2);
     for (int warp = 0; warp < 4; ++warp) ptx::store_shared(Told::count(rings, warp), 0);
   }
 
@@ -71,7 +77,11 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
                                  const Rings& rings) {
       tell({work.seq.batch, work.seq.k_rows, work.kv_head, tiles}, rings);
     }
-    static DFA_DEVICE void rest(const Args&, const WorkTile&, const TileRange&, const Rings&) {}
+    static DFA_DEVICE void rest(const Args&, const WorkTile&, const TileRange&,
+                                const Rings& rings) {
+      const Told told = Told::last(rings);
+      ptx::wait(told.looked_up(), told.phase());
+    }
   };
 
   // What the other warps do.
@@ -82,35 +92,33 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
   }
 
  private:
+  // Its words have been read: all before it were looked up.
   static DFA_DEVICE void tell(const PagedKeys& keys, const Rings& rings) {
-    const unsigned n = ptx::load_shared(Told::count(rings, 0));
-    ptx::store_shared(Told::count(rings, 0), n + 1);
-    const Told told = Told::nth(rings, n);
-    ptx::wait(told.read(), told.phase() ^ 1);
+    const Told told = Told::next(rings, 0);
     const int words[] = {keys.batch, keys.rows, keys.head, keys.tiles.begin, keys.tiles.end};
 #pragma unroll
     for (int i = 0; i < 5; ++i) {
-      ptx::store_shared(told.words() + 4 * i, static_cast<unsigned>(words[i]));
+      ptx::store_shared(told.words + 4 * i, static_cast<unsigned>(words[i]));
     }
     ptx::arrive(told.told());
   }
-  // The lane that gives the slot back reads for its warp.
+  // The lane that says that all is looked up reads for its warp.
   static DFA_DEVICE PagedKeys read(const Rings& rings, int warp) {
     uint4 words{};
     unsigned end = 0;
     if (ptx::thread_index() % 32 == 0) {
-      const unsigned n = ptx::load_shared(Told::count(rings, warp));
-      ptx::store_shared(Told::count(rings, warp), n + 1);
-      const Told told = Told::nth(rings, n);
+      const Told told = Told::next(rings, warp);
       ptx::wait(told.told(), told.phase());
-      words = ptx::load_words_4(told.words());
-      end = ptx::load_shared(told.words() + 16);
-      ptx::arrive(told.read());
+      words = ptx::load_words_4(told.words);
+      end = ptx::load_shared(told.words + 16);
     }
     const auto all = [](unsigned word) {
       return static_cast<int>(__shfl_sync(ptx::kWholeWarp, word, 0));
     };
     return {all(words.x), all(words.y), all(words.z), {all(words.w), all(end)}};
+  }
+  static DFA_DEVICE void say_looked_up(const Rings& rings) {
+    if (ptx::thread_index() % 32 == 0) ptx::arrive(Told{Told::at(rings), 0}.looked_up());
   }
 
   // Of a lane's box: its first row, the column of the table that has its page, and where in that it
@@ -143,12 +151,14 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
       int ahead[kPagesAhead];
 #pragma unroll
       for (int i = 0; i < kPagesAhead; ++i) ahead[i] = look_up(a, keys, keys.tiles.end - 1 - i);
+      if (keys.tiles.end - keys.tiles.begin <= kPagesAhead) say_looked_up(rings);
 #pragma unroll 1
       for (int tile = keys.tiles.end - 1; tile >= keys.tiles.begin; --tile) {
         const int page = ahead[0];
 #pragma unroll
         for (int i = 1; i < kPagesAhead; ++i) ahead[i - 1] = ahead[i];
         ahead[kPagesAhead - 1] = look_up(a, keys, tile - kPagesAhead);
+        if (tile - kPagesAhead == keys.tiles.begin) say_looked_up(rings);
         if constexpr (kOfK) {
           load_boxes<kConfig.head_dim, kOfV>(a, a.k, a.k_page, page, keys, tile, rings.k);
         }

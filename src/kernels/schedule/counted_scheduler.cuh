@@ -8,20 +8,21 @@ namespace dfa {
 
 // Work tiles that lie in a list, the longest first, from which a thread block takes the next one
 // when it has room: those that are taken last have little to do, while a fixed deal, by rounds,
-// would fall in step with their lengths. One is taken ahead, as the counter's answer takes as long
-// as a tile's copy. `WorkTiles` says how many there are, count(), and where it is counted how many
-// were taken, taken().
+// would fall in step with their lengths. `WorkTiles` says how many there are, count(), and where it
+// is counted how many were taken, taken().
+//
+// kAhead: one is taken ahead, for who walks on when copies are to start and the counter's answer
+// takes as long as one of them.
 //
 // kNoted: which work tiles a block took since recompute_queue.h last met stands in shared memory:
 // those that are done again are walked from there.
-template <typename WorkTiles, bool kNoted>
+template <typename WorkTiles, bool kNoted, bool kAhead = true>
 class CountedTileScheduler {
  public:
   static constexpr int kAtOnce = kCountedTilesAtOnce;
 
   DFA_DEVICE CountedTileScheduler(const WorkTiles& work_tiles, unsigned notes)
-      : work_tiles_(work_tiles), notes_(notes), at_(0), noted_(0) {
-    ahead_ = take();
+      : work_tiles_(work_tiles), notes_(notes), at_(0), noted_(0), ahead_(kAhead ? take() : 0) {
     take_next();
   }
 
@@ -63,8 +64,8 @@ class CountedTileScheduler {
  private:
   DFA_DEVICE int take() const { return static_cast<int>(ptx::add_1(work_tiles_.taken())); }
   DFA_DEVICE void take_next() {
-    work_tile_ = ahead_;
-    ahead_ = take();
+    work_tile_ = kAhead ? ahead_ : take();
+    if constexpr (kAhead) ahead_ = take();
     note();
   }
   DFA_DEVICE void note() {

@@ -15,9 +15,9 @@ struct SequenceWorkTiles {
   DFA_DEVICE unsigned* taken() const { return reinterpret_cast<unsigned*>(packed.tile_counts + 2); }
 };
 
-template <bool kNoted>
-class VarlenTileScheduler : public CountedTileScheduler<SequenceWorkTiles, kNoted> {
-  using Base = CountedTileScheduler<SequenceWorkTiles, kNoted>;
+template <bool kNoted, bool kAhead>
+class VarlenTileScheduler : public CountedTileScheduler<SequenceWorkTiles, kNoted, kAhead> {
+  using Base = CountedTileScheduler<SequenceWorkTiles, kNoted, kAhead>;
   using Base::work_tile, Base::work_tiles;
 
  public:
