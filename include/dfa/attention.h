@@ -35,6 +35,9 @@ class ReadyPlan {
 
   // What compiling its kernels warned of, of those that were loaded so far.
   virtual std::vector<std::string> warnings() const { return {}; }
+
+  // Is it for all of its device? Then it runs in one context, which has one default stream.
+  virtual bool has_whole_device() const { return true; }
 };
 
 // Copies of a plan share it. It is no part of a plan's value: a plan without it, read from a file

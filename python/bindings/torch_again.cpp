@@ -126,6 +126,44 @@ constexpr std::array<std::string_view, kSlots> kNames = {
 
 constexpr std::size_t kSteps = 2;
 
+// What launches write beside outputs: a tensor, and where it lies.
+struct Memory {
+  nb::object tensor;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// Of each device the memory that the last launch on its default stream wrote to, for the next one
+// there: kernels of one stream run one after the other, so that no two have it at once. Who
+// launches takes it away, and another thread meanwhile finds none. Other streams are left out: a
+// number that one of them had may be another's, and graphs record there.
+class SpareMemory {
+ public:
+  // Empty where there is none of so many bytes.
+  Memory take(int device, std::size_t bytes) {
+    Memory* const spare = of(device);
+    return spare != nullptr && spare->bytes >= bytes ? std::exchange(*spare, {}) : Memory{};
+  }
+  void put(int device, Memory memory) {
+    Memory* const spare = of(device);
+    if (spare != nullptr && memory.bytes <= kMost && memory.bytes > spare->bytes) {
+      std::swap(*spare, memory);
+    }
+  }
+  void clear() { spares_.fill({}); }
+
+ private:
+  static constexpr std::size_t kMost = std::size_t{16} << 20U;
+  static constexpr int kHost = -1, kDevices = 16;
+
+  Memory* of(int device) {
+    const int at = device - kHost;
+    return at >= 0 && at <= kDevices ? &spares_[static_cast<std::size_t>(at)] : nullptr;
+  }
+
+  std::array<Memory, kDevices + 1> spares_;
+};
+
 // A plan's forward for calls whose tensors are like those that it was planned for: makes outputs
 // and workspace, launches, and gives back what the door does.
 class Launch {
@@ -146,6 +184,7 @@ class Launch {
          nb::object prepare, const std::vector<std::string>& prepared)
       : owner_(std::move(plan)),
         plan_(nb::cast<const Plan*>(owner_)),
+        has_whole_device_(plan_->ready.plan != nullptr && plan_->ready.plan->has_whole_device()),
         o_(output(o)),
         lse_(optional_output(lse)),
         workspace_(optional_output(workspace)),
@@ -175,7 +214,8 @@ class Launch {
 
   // None where the call is to be made in full: another GPU, or another part of it, is current, a
   // graph records, which would outlive what the owners hold, or prepare() says so.
-  nb::object run(const TensorReader& reader, const Given& given, nb::handle key) const {
+  nb::object run(const TensorReader& reader, const Given& given, nb::handle key,
+                 SpareMemory& spares) const {
     if (device_ >= 0 &&
         (PyLong_AsLong(call(current_device_).ptr()) != device_ || !fits_context(*plan_))) {
       return nb::none();
@@ -183,7 +223,6 @@ class Launch {
     if (!capturing_.is_none() && is_true(call(capturing_))) return nb::none();
     nb::object o = o_();
     nb::object lse = lse_.make.is_valid() ? lse_() : nb::object();
-    const nb::object memory = workspace_.make.is_valid() ? workspace_() : nb::object();
     std::array<void*, kSlots> at = slots_of(given);
     nb::object prepared;  // lives until all is queued
     if (!prepare_.is_none()) {
@@ -194,15 +233,18 @@ class Launch {
     ForwardArgs arguments = pointers_of(at);
     arguments.o = data(reader, o);
     arguments.lse = static_cast<float*>(data(reader, lse));
-    arguments.workspace = data(reader, memory);
     Queue queue;
     if (device_ >= 0) {
       queue.stream = PyLong_AsVoidPtr(call(stream_, nb::int_(device_)).ptr());
     }
+    const bool shares = has_whole_device_ && queue.stream == nullptr;
+    Memory memory = workspace(reader, shares ? &spares : nullptr);
+    arguments.workspace = memory.data;
     {
       const nb::gil_scoped_release others_run;
       forward(*plan_, arguments, queue);
     }
+    if (shares) spares.put(device_, std::move(memory));
     return given_back(std::move(o), std::move(lse));
   }
 
@@ -218,6 +260,17 @@ class Launch {
     const auto found = std::find(kNames.begin(), kNames.end(), name);
     if (found == kNames.end()) throw nb::value_error("no pointer of a forward");
     return static_cast<std::size_t>(found - kNames.begin());
+  }
+
+  Memory workspace(const TensorReader& reader, SpareMemory* spares) const {
+    if (!workspace_.make.is_valid()) return {};
+    if (spares != nullptr) {
+      Memory spare = spares->take(device_, plan_->workspace_bytes);
+      if (spare.tensor.is_valid()) return spare;
+    }
+    nb::object tensor = workspace_();
+    void* const at = data(reader, tensor);
+    return {std::move(tensor), at, plan_->workspace_bytes};
   }
 
   std::array<void*, kSlots> slots_of(const Given& given) const {
@@ -278,6 +331,7 @@ class Launch {
 
   nb::object owner_;
   const Plan* plan_;
+  bool has_whole_device_;
   Output o_, lse_, workspace_;
   std::string returns_;
   nb::object owners_;
@@ -313,13 +367,13 @@ class Again {
         requires_grad_(nb::steal(PyUnicode_InternFromString("requires_grad"))) {}
 
   // What the call gives back, or None: it has to be made in full.
-  nb::object recall(nb::handle key) const {
+  nb::object recall(nb::handle key) {
     Given given;
     if (!reads(key, given)) return nb::none();
     const auto found = entries_.find(given.words());
     if (found == entries_.end()) return nb::none();
     const std::shared_ptr<const Entry> entry = found->second;  // another thread may empty the map
-    if (entry->launch != nullptr) return entry->launch->run(reader_, given, key);
+    if (entry->launch != nullptr) return entry->launch->run(reader_, given, key, spares_);
     return call_with_arguments(entry->owner, key);
   }
 
@@ -350,7 +404,10 @@ class Again {
   }
 
   std::size_t size() const { return entries_.size(); }
-  void clear() { entries_.clear(); }
+  void clear() {
+    entries_.clear();
+    spares_.clear();
+  }
 
  private:
   struct Entry {
@@ -489,6 +546,7 @@ class Again {
   std::vector<nb::object> globals_, host_globals_;
   nb::object requires_grad_;
   Map entries_;
+  SpareMemory spares_;
 };
 
 }  // namespace

@@ -85,6 +85,8 @@ bool ReadyCudaPlan::current() const {
 
 bool ReadyCudaPlan::fits_context() const { return device_.usable_sms() == sms_; }
 
+bool ReadyCudaPlan::has_whole_device() const { return sms_ == device_.facts().sm_count; }
+
 std::vector<std::string> ReadyCudaPlan::warnings() const {
   std::vector<std::string> list;
   const auto* flash = std::get_if<FlashConfig>(&config_);

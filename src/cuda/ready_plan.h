@@ -21,6 +21,7 @@ class ReadyCudaPlan final : public ReadyPlan {
 
   bool current() const override;
   bool fits_context() const override;
+  bool has_whole_device() const override;
   std::vector<std::string> warnings() const override;
 
   // Is it ready for this plan? A plan may have been changed since it was made.

@@ -296,3 +296,53 @@ def test_a_thread_has_its_own_modes(device):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.fixture
+def workspaces(monkeypatch, device):
+    """How many bytes each workspace has that launches make which are kept from now on."""
+    made, make = [], _torch_again._makers[device]
+
+    def counted(shape, strides, dtype):
+        if dtype == torch.uint8:
+            made.append(shape[0])
+        return make(shape, strides, dtype)
+    monkeypatch.setitem(_torch_again._makers, device, counted)
+    return made
+
+
+def attend_alone(q):
+    """By a launch that has a workspace: lists of tiles on a GPU, packed keys on a processor."""
+    if q.device.type == "cpu":
+        return dfa.attention(q, q, q)
+    rows = q[0].transpose(0, 1)
+    return dfa.attention_varlen(rows, rows, rows, ints("cuda", 0, q.shape[2]))
+
+
+def test_the_next_call_takes_the_workspace_that_the_last_one_left(device, workspaces):
+    lengths = (9, 400 if device == "cpu" else 4000, 9)
+    heads = [torch.randn(1, 4, n, 64, generator=torch.Generator().manual_seed(n)).to(device) for n in lengths]
+    wanted = [attend_alone(q) for q in heads]
+    workspaces.clear()  # of the third one, which has been made again
+    _torch_again.clear()
+    assert all(torch.equal(attend_alone(q), o) for q, o in zip(heads[:2], wanted)) and not workspaces
+    for _ in range(3):
+        assert all(torch.equal(attend_alone(q), o) for q, o in zip(heads, wanted))
+    first, larger = workspaces
+    assert first < larger
+    _torch_again.clear()
+    for _ in range(3):
+        attend_alone(heads[0])
+    assert workspaces == [first, larger, first]
+
+
+def test_workspaces_of_other_streams_are_their_own(device, workspaces):
+    if device != "cuda":
+        pytest.skip("needs a GPU")
+    q = torch.randn(1, 4, 9, 64, device=device)
+    wanted = attend_alone(q)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+        for n in range(1, 4):
+            assert torch.equal(attend_alone(q), wanted) and len(workspaces) == n
+        torch.cuda.synchronize()
