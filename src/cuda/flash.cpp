@@ -125,7 +125,10 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
     plan.config = to_text(c);
     plan.workspace_bytes = flash_forward_bytes(p, c, limits);
     if (c.kv_e4m3) plan.why += "; keys and values in e4m3 are widened to fp16 in the kernel";
-    if (is_e4m3(c)) plan.why += "; v is transposed into the workspace by a kernel before";
+    if (c.transpose_values) plan.why += "; v is transposed in the kernel";
+    if (takes_packed_values(c)) {
+      plan.why += "; v is transposed into the workspace by a kernel before";
+    }
     if (c.target == Target::cuda_sm90 && !is_fp32x3(c)) plan.forward_sms = limits.sm_count;
     heads *= c.pack_gqa;
     if (leaves_left_padding(c)) {

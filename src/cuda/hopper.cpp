@@ -18,18 +18,19 @@ class HopperForward final : public Launcher<ForwardArgs> {
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
       : args_(p, c),
         e4m3_(is_e4m3(c)),
+        packs_values_(takes_packed_values(c)),
         paged_(c.paged),
         blocks_(c.blocks),
         split_(c.split_kv),
         device_(device),
         sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
-    if (c.counted_tiles() && e4m3_) {
+    if (c.counted_tiles() && packs_values_) {
       lists_ = loaded_launch(device, launches[0]);
       lists_->shape.overlaps_previous = true;
       launches.erase(launches.begin());
     }
-    if (c.counted_tiles() || e4m3_) {
+    if (c.counted_tiles() || packs_values_) {
       before_ = loaded_launch(device, launches[0]);
       before_->shape.overlaps_previous = true;
       launches.erase(launches.begin());
@@ -53,7 +54,11 @@ class HopperForward final : public Launcher<ForwardArgs> {
     if (e4m3_) {
       const Sm90E4m3Args all = args_.e4m3_with(args, blocks);
       if (lists_) gpu::launch(lists_->kernel, lists_->shape, stream, all.args);
-      gpu::launch(before_->kernel, before_->shape, stream, args_.pack_values(args));
+      if (packs_values_) {
+        gpu::launch(before_->kernel, before_->shape, stream, args_.pack_values(args));
+      } else if (before_) {
+        gpu::launch(before_->kernel, before_->shape, stream, all.args);
+      }
       gpu::launch(kernel_, shape, stream, all);
       return;
     }
@@ -101,7 +106,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
   HopperForwardArgs args_;
-  bool e4m3_, paged_, blocks_, split_;
+  bool e4m3_, packs_values_, paged_, blocks_, split_;
   const gpu::Device& device_;
   int sms_;
   gpu::Kernel kernel_;

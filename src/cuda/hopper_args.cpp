@@ -46,7 +46,7 @@ gpu::TiledTensor forward_k_tensor(const Problem& p, const ForwardConfig& c, cons
 
 // In e4m3 what pack_values makes of v, a tile's columns as rows of as many keys.
 gpu::TiledTensor v_tensor(const Problem& p, const ForwardConfig& c) {
-  if (!is_e4m3(c)) return forward_k_tensor(p, c, p.v(), p.dv);
+  if (!takes_packed_values(c)) return forward_k_tensor(p, c, p.v(), p.dv);
   const std::int64_t rows = value_tiles_of_head(p, c) * c.value_dim, head = rows * c.block_k;
   return hopper_tensor(p.dtype, p.batches(), {.batch = p.hk * head, .head = head, .row = c.block_k},
                        p.hk, rows, c.block_k, c.value_dim);
@@ -94,10 +94,11 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   all.args = with_pointers(args_, pointers);
   encode(q_, pointers.q, all.q);
   encode(k_, pointers.k, all.k);
-  const void* const packed = is_e4m3(config_) ? static_cast<const char*>(pointers.workspace) +
-                                                    value_tiles_at(problem_, config_)
-                                              : nullptr;
-  encode(v_, is_e4m3(config_) ? packed : pointers.v, all.v);
+  const bool packed = takes_packed_values(config_);
+  encode(v_,
+         packed ? static_cast<const char*>(pointers.workspace) + value_tiles_at(problem_, config_)
+                : pointers.v,
+         all.v);
   encode(o_, pointers.o, all.o);
   all.tile_grid = tile_grid(blocks);
   all.partials = {};

@@ -1,7 +1,7 @@
 #include "kernels/launch_parts.h"
 #include "spec/config_text.h"
 
-// Hopper's forward in e4m3: v is transposed into the workspace, then attention.
+// Hopper's forward in e4m3: v is transposed into the workspace, then attention; or in it.
 namespace dfa {
 
 using namespace launch_parts;
@@ -14,22 +14,27 @@ namespace launch_parts {
 
 std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardConfig& c) {
   const std::string config = qualified(to_text(c));
-  return {{.name = "pack v",
-           .source = "kernels/forward/pack_values.cuh",
-           .entry = "dfa::pack_values<" + config + ">",
-           .grid = grid(value_tiles_of_head(p, c) * p.batches() * p.hk),
-           .threads = kPackThreads,
-           .smem_bytes = count(c.block_k * packed_pitch(c.value_dim))},
-          {.name = "forward",
-           .source = "kernels/forward/sm90_e4m3_forward.cuh",
-           .entry = "dfa::sm90_e4m3_forward<" + config + ">",
-           .grid = grid(all_work_tiles(p, c) * c.cluster),
-           .threads = count(c.threads()),
-           .smem_bytes = count(c.smem_bytes()),
-           .cluster = count(c.cluster)}};
+  std::vector<KernelLaunch> launches;
+  if (!c.transpose_values) {
+    launches.push_back({.name = "pack v",
+                        .source = "kernels/forward/pack_values.cuh",
+                        .entry = "dfa::pack_values<" + config + ">",
+                        .grid = grid(value_tiles_of_head(p, c) * p.batches() * p.hk),
+                        .threads = kPackThreads,
+                        .smem_bytes = count(c.block_k * packed_pitch(c.value_dim))});
+  }
+  launches.push_back({.name = "forward",
+                      .source = "kernels/forward/sm90_e4m3_forward.cuh",
+                      .entry = "dfa::sm90_e4m3_forward<" + config + ">",
+                      .grid = grid(all_work_tiles(p, c) * c.cluster),
+                      .threads = count(c.threads()),
+                      .smem_bytes = count(c.smem_bytes()),
+                      .cluster = count(c.cluster)});
+  return launches;
 }
 
 std::size_t e4m3_forward_bytes(const Problem& p, const ForwardConfig& c) {
+  if (c.transpose_values) return 0;
   return static_cast<std::size_t>(value_tiles_of_head(p, c) * c.block_k * c.value_dim *
                                   p.batches() * p.hk);
 }

@@ -70,6 +70,9 @@ Verdict validate_on_gpu(const Config& c, const Problem& problem, const Limits& l
   }
   if constexpr (requires { c.descale_blocks; }) {
     if (c.descale_blocks && !is_e4m3(c)) return no("descale_blocks=true is of cuda_sm90 in e4m3");
+    if (c.transpose_values && !is_e4m3(c)) {
+      return no("transpose_values=true is of cuda_sm90 in e4m3");
+    }
   }
   if (c.target != Target::cuda_sm90) return validate_portable(c, p, limits);
   if (is_fp32x3(c)) return validate_fp32x3(c, p, limits);

@@ -67,6 +67,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     visit("split_keys", config.split_keys);
     if (!sm90) visit("kv_e4m3", config.kv_e4m3);
     if (sm90) visit("descale_blocks", config.descale_blocks);
+    if (sm90) visit("transpose_values", config.transpose_values);
   }
 }
 
@@ -117,6 +118,7 @@ constexpr struct {
                 {"split_keys", "0"},
                 {"kv_e4m3", "false"},
                 {"descale_blocks", "false"},
+                {"transpose_values", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

@@ -19,6 +19,10 @@ inline constexpr int kKeyPlaceBytes = 16;
 // that is copied, eight being a period of the swizzle, and what those who copy boxes are told in.
 inline constexpr int kPagesAhead = 2, kLeastBoxRows = 8, kToldBytes = 64;
 
+// Of cuda_sm90 in e4m3 where v is transposed in the kernel: stages of v as it lies, the warps that
+// transpose, and what a stage has beside its tile, two barriers and a word.
+inline constexpr int kRawStages = 2, kTransposers = 3, kRawStageBytes = 24;
+
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
 
@@ -80,6 +84,9 @@ struct ForwardConfig {
   bool kv_e4m3 = false;
   // Of cuda_sm90 in e4m3: blocks of rows of q, k and v have factors of their own (descale_rows).
   bool descale_blocks = false;
+  // Likewise: v comes as it lies, and warps beside the one that copies transpose it in shared
+  // memory. Else pack_values has transposed it before.
+  bool transpose_values = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -166,7 +173,7 @@ struct ForwardConfig {
              stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() +
              16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
              (static_max() ? kRecomputeBytes + noted_bytes() : 0) + page_bytes() +
-             listed_step_bytes();
+             listed_step_bytes() + raw_bytes();
     }
     if (sliced()) {
       const ForwardConfig slice = of_slice();
@@ -211,8 +218,18 @@ struct ForwardConfig {
   // Of cuda_sm90, of one stage. In e4m3 v is transposed, keys side by side (pack_values).
   constexpr int k_tile_bytes() const { return block_k * panel_row_bytes(element, head_dim); }
   constexpr int v_tile_bytes() const {
+    if (narrow_values()) return value_dim * block_k;
     if (element == DType::e4m3) return value_dim * panel_row_bytes(element, block_k);
-    return block_k * panel_row_bytes(element, value_dim);
+    return raw_tile_bytes();
+  }
+  // Of `transpose_values`: do rows of v have 64 bytes, with the swizzle of those? And what a
+  // panel's rows have of v in e4m3.
+  constexpr bool narrow_values() const { return transpose_values && block_k == 64; }
+  constexpr int v_row_bytes() const { return narrow_values() ? 64 : 128; }
+  // Of `transpose_values`: v as it lies, and all of its stages.
+  constexpr int raw_tile_bytes() const { return block_k * panel_row_bytes(element, value_dim); }
+  constexpr int raw_bytes() const {
+    return transpose_values ? kRawStages * (raw_tile_bytes() + kRawStageBytes) : 0;
   }
 
   // Of cuda_sm90, where half of the output has a place of its own: its columns, and bytes.

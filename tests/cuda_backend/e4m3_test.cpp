@@ -17,7 +17,8 @@ const char* const kLine = "fwd e4m3 b2 hq4 hk2 sq70 sk90 d64";
 // v is transposed into the workspace first.
 TEST_F(CudaBackendTest, E4m3TransposesVThenAttends) {
   const Problem p = parse_problem(kLine);
-  const ForwardConfig config = select_forward(p, kLimits);
+  ForwardConfig config = select_forward(p, kLimits);
+  config.transpose_values = false;
   const std::vector<KernelLaunch> expected = forward_launches(p, config);
   testing::fake_kernels().add(expected);
   ForwardArgs args = forward_args();
@@ -36,6 +37,29 @@ TEST_F(CudaBackendTest, E4m3TransposesVThenAttends) {
     if (first[i][1] != nullptr) {
       EXPECT_EQ(pointers[1], first[i][1]);
     }
+  }
+}
+
+// In the kernel: that alone is launched, and before it the list of packed sequences.
+TEST_F(CudaBackendTest, E4m3TransposesVWithinTheForward) {
+  for (const char* line : {kLine, "fwd e4m3 hq4 hk2 lens(70,9) lens_k(90,9) d64"}) {
+    const Problem p = parse_problem(line);
+    ForwardConfig config = select_forward(p, kLimits);
+    config.transpose_values = true;
+    const std::vector<KernelLaunch> expected = forward_launches(p, config);
+    testing::fake_kernels().add(expected);
+    ForwardArgs args = forward_args();
+    args.workspace = memory(forward_workspace_bytes(p, config) + 1);
+    const auto launcher = cuda::flash_forward(p, config, cuda::chosen_device(), 132);
+    const std::size_t before = fake().launches.size();
+    launcher->queue(args, gpu::Stream::foreign(cuda::chosen_device(), nullptr), 0);
+    ASSERT_EQ(fake().launches.size(), before + expected.size());
+    ASSERT_EQ(expected.size(), p.packed() ? 2u : 1u);
+    const testing::FakeLaunch& seen = fake().launches.back();
+    EXPECT_EQ(seen.kernel, "_Z" + expected.back().entry);
+    const void* q = nullptr;  // a fake map begins with the address
+    std::memcpy(&q, seen.argument.data(), sizeof q);
+    EXPECT_EQ(q, args.q) << line;
   }
 }
 

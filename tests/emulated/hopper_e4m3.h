@@ -13,12 +13,18 @@ constexpr ForwardConfig hopper_e4m3(int dim, int block_q, int block_k, int stage
   return hopper_forward(DType::e4m3, dim, block_q, block_k, stages, 2, pingpong, cluster);
 }
 
-// v transposed, in a workspace of NaN before.
+constexpr ForwardConfig transposing(ForwardConfig config) {
+  config.transpose_values = true;
+  return config;
+}
+
+// v transposed, in a workspace of NaN before; the workspace alone where the forward does it.
 template <ForwardConfig kConfig>
 Workspace packed_values(Tensors& t) {
   Workspace workspace(forward_workspace_bytes(t.p, kConfig));
   ForwardArgs pointers = t.forward_args();
   pointers.workspace = workspace.data();
+  if constexpr (kConfig.transpose_values) return workspace;
   const PackValuesArgs args = pack_values_args(t.p, kConfig, pointers);
   const KernelLaunch launched = forward_launches(t.p, kConfig)[0];
   launch(launched.grid, launched.threads, [&] { pack_values<kConfig>(args); });
@@ -31,7 +37,7 @@ template <ForwardConfig kConfig>
 void run_packed(Tensors& t, Workspace& workspace, const Descales& descales, Timing asked,
                 unsigned blocks = 0) {
   const WithTiming with(asked);
-  const KernelLaunch launched = forward_launches(t.p, kConfig)[1];
+  const KernelLaunch launched = forward_launches(t.p, kConfig).back();
   if (blocks == 0) blocks = launched.grid;
   ForwardArgs pointers = t.forward_args();
   pointers.workspace = workspace.data();

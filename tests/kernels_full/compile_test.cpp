@@ -239,6 +239,22 @@ TEST_P(CompileTest, HoppersE4m3CompilesWithoutSpills) {
   }
 }
 
+// Whether plans take them yet or not.
+TEST_P(CompileTest, HoppersE4m3TransposesValuesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* dims : cases({"d64", "d128", "d256"}, {"d96", "d192"})) {
+    for (const char* rest : {"h2 s200", "causal b4 h16 s4096", "causal hq16 hk2 sq16 sk4096",
+                             "causal hq4 hk2 lens(640,640)", "causal h2 s4096 descale_rows(128)"}) {
+      const Problem p = with_pack_gqa(parse_problem(std::string("fwd e4m3 ") + rest + " " + dims));
+      for (ForwardConfig config : sm90_candidates(p, limits_)) {
+        config.transpose_values = true;
+        if (validate_config(config, p, limits_)) compile(forward_launches(p, config));
+        if (!kEveryKernel) break;
+      }
+    }
+  }
+}
+
 DFA_ON_ARCHITECTURES(CompileTest);
 
 // Side by side: every part is a process of its own.

@@ -98,6 +98,30 @@ TEST(Sm90E4m3, EveryRuleRefusesWithItsReason) {
   refused([](auto& c) { c.descale_blocks = true; }, "descale_blocks=true is of factors");
   refused([](auto& c) { c.block_k = 192, c.stages = 2; }, "registers");
   refused([](auto& c) { c.block_k = 192, c.stages = 4; }, "shared memory");
+  refused([](auto& c) { c.transpose_values = true, c.stages = 3; }, "transpose_values=true takes");
+  refused([](auto& c) { c.transpose_values = true, c.cluster = 2; }, "transpose_values=true takes");
+}
+
+// Of every head dim there is a tile that has room for v as it lies beside it.
+TEST(Sm90E4m3, TransposesValuesOfEveryHeadDim) {
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const char* rest :
+         {"causal hq4 hk2 s4096", "hq4 hk2 lens(640,640)", "hq4 hk2 s4096 descale_rows(64)"}) {
+      const Problem p = e4m3_problem(rest + std::string(" d") + std::to_string(d));
+      ForwardConfig config = sm90_candidates(p, kHopper90)[0];
+      config.transpose_values = true;
+      if (d == 192) config.block_k = 64;
+      const Verdict verdict = validate_config(config, p, kHopper90);
+      EXPECT_TRUE(verdict) << to_line(p) << ": " << verdict.reason;
+      EXPECT_EQ(parse_config(to_text(config), ForwardConfig{.target = Target::cuda_sm90}), config);
+    }
+  }
+  ForwardConfig other =
+      select_forward(parse_problem("fwd bf16 causal b4 h16 s4096 d128"), kHopper90);
+  other.transpose_values = true;
+  EXPECT_EQ(
+      validate_config(other, parse_problem("fwd bf16 causal b4 h16 s4096 d128"), kHopper90).reason,
+      "transpose_values=true is of cuda_sm90 in e4m3");
 }
 
 // Whether a card has run them or not: a tile of keys is of one block of rows.

@@ -2,14 +2,16 @@
 
 #include "kernels/forward/e4m3_factors.cuh"
 #include "kernels/forward/sm90_forward.cuh"
+#include "kernels/forward/transpose_values.cuh"
 
 // Hopper's forward in e4m3: the roles, barriers and walk of sm90_forward, with bf16 output.
 //
-// pack_values has transposed v before and permuted its keys, so that a thread's weights are left
-// operands as they come out of its scores. Tensor cores keep 14 bits of a sum in e4m3, so each
-// step's product of weights and v starts anew and is added to the output in fp32. Where registers
-// do not last for all of its columns they come in parts (value_parts), each behind some of the
-// exponentials. Life of a step, walked from the last key down:
+// v comes transposed, by pack_values before or by other warps of the block (`transpose_values`),
+// with its keys permuted, so that a thread's weights are left operands as they come out of its
+// scores. Tensor cores keep 14 bits of a sum in e4m3, so each step's product of weights and v
+// starts anew and is added to the output in fp32. Where registers do not last for all of its
+// columns they come in parts (value_parts), each behind some of the exponentials. Life of a step,
+// walked from the last key down:
 //   tensor cores   S of tile i | part 0 of P V of tile i + 1 | part 1 … | last part
 //   threads        wait for S, maxima, some exponentials, add part 0, more, … | add the last part
 // Factors of q and k go into the scale of a work tile, that of v into its last division. Where
@@ -38,6 +40,11 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
   static_assert(kConfig.q_stages == 2 && !Base::kSplitKv && Logits::kPlain && !kConfig.sink);
   static_assert(kValues % kParts == 0 && kKeys % kParts == 0);
 
+  // What warps beside the producer's do.
+  static DFA_DEVICE void transpose_values(const Rings& rings) {
+    TransposeValues<kConfig>::run(rings);
+  }
+
   static DFA_DEVICE void multiply_scores(Scores& scores, unsigned q, unsigned k) {
     const Descriptor left = k_in_columns(q), right = k_in_columns(k);
     ptx::fence_products();
@@ -52,7 +59,9 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
 
   // Columns of one part of v, which are rows of its tile.
   static DFA_DEVICE void multiply_values(Part& sums, const Weights& weights, unsigned v, int part) {
-    const Descriptor right = k_in_columns(v + part * panel_bytes(kPart * 8));
+    const unsigned rows = v + part * kPart * 8 * kConfig.v_row_bytes();
+    const Descriptor right =
+        kConfig.narrow_values() ? k_in_narrow_columns(rows) : k_in_columns(rows);
     ptx::fence_products();
     ptx::multiply_registers_rows<DType::e4m3, 0>(sums, weights[0], right.bits());
 #pragma unroll

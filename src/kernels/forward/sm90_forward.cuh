@@ -179,6 +179,7 @@ DFA_DEVICE void run_sm90_forward(const Args& a) {
       ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals * kConfig.cluster);
     }
     if constexpr (Kernel::kHelped) Kernel::init_issuers(a, rings);
+    if constexpr (Kernel::kTransposed) rings.init_raw();
     ptx::fence_barrier_init();
   }
   if constexpr (Kernel::kPaired) {
@@ -190,6 +191,10 @@ DFA_DEVICE void run_sm90_forward(const Args& a) {
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::setmaxnreg_dec<kConfig.copier_registers()>();
+    if constexpr (Kernel::kTransposed) {
+      // They return: behind a place where threads meet again the producer has no uniform registers.
+      if (threadIdx.x >= 32) return Kernel::transpose_values(rings);
+    }
     if (threadIdx.x < 32 && ptx::elect()) {
       ptx::prefetch(a.q);
       ptx::prefetch(a.k);

@@ -32,6 +32,7 @@ struct Sm90ForwardBlock {
   static constexpr bool kSplitKv = kConfig.num_splits > 0;
   static constexpr bool kVarlen = kConfig.varlen;
   static constexpr bool kHelped = false;  // do warps beside the producer's copy keys?
+  static constexpr bool kTransposed = kConfig.transpose_values;  // do they transpose values?
   using Seqlen = SeqlenInfo<kVarlen>;
   using Order = TileOrder<kVarlen>;
   using Logits = ExponentLogits<kConfig>;
@@ -44,7 +45,9 @@ struct Sm90ForwardBlock {
   static constexpr int kVBytes = kConfig.v_tile_bytes();
   static constexpr int kKAt = kQStages * kQBytes;
   static constexpr int kVAt = kKAt + kStages * kKBytes;
-  static constexpr int kOutputAt = kVAt + kStages * kVBytes;
+  static constexpr int kRawAt = kVAt + kStages * kVBytes;  // v as it lies, where that is transposed
+  static constexpr int kRawTileBytes = kConfig.raw_tile_bytes();
+  static constexpr int kOutputAt = kRawAt + (kTransposed ? kRawStages * kRawTileBytes : 0);
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
@@ -53,21 +56,35 @@ struct Sm90ForwardBlock {
   static constexpr int kPagesAt =
       kNotesAt + (kConfig.static_max() ? kRecomputeBytes + kConfig.noted_bytes() : 0);
   static constexpr int kListedStepsAt = kPagesAt + kConfig.page_bytes();
-  static constexpr int kEnd = kListedStepsAt + kConfig.listed_step_bytes();
+  static constexpr int kRawBarriersAt = kListedStepsAt + kConfig.listed_step_bytes();
+  static constexpr int kRawOverAt = kRawBarriersAt + (kTransposed ? 16 * kRawStages : 0);
+  static constexpr int kEnd = kRawOverAt + (kTransposed ? 8 * kRawStages : 0);
   static_assert(kEnd == kConfig.smem_bytes());
 
   using QRing = Pipeline<kQStages, kArrivals>;
   using Ring = Pipeline<kStages, kArrivals, kPaired>;
+  // Of values that warps of the block transpose: these fill v's stages and read the raw ones.
+  using RawRing = CountedPipeline<kRawStages, kTransposers>;
+  using VRing = Either<kTransposed, Pipeline<kStages, kArrivals, false, kTransposers>, Ring>;
+  static_assert(!(kTransposed && kPaired));
   struct Rings {
     unsigned smem;
     QRing q;
-    Ring k, v;
+    Ring k;
+    VRing v;
+    RawRing raw;
 
     DFA_DEVICE void init() const {
       q.init();
       k.init();
       v.init();
     }
+    DFA_DEVICE void init_raw() const {
+      raw.init();
+      for (int i = 0; i < kRawStages; ++i) ptx::store_shared(smem + kRawOverAt + 4 * i, 0);
+    }
+    // A word of the raw stage: is nothing in it, and nothing to come?
+    DFA_DEVICE unsigned raw_over() const { return smem + kRawOverAt + 4 * raw.stage(); }
     DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kConfig.order_bytes(); }
     DFA_DEVICE RecomputeNotes notes() const { return RecomputeNotes(smem + kNotesAt); }
   };
@@ -77,7 +94,8 @@ struct Sm90ForwardBlock {
     return {smem,
             {smem, barriers, kQBytes},
             {smem + kKAt, barriers + 16 * kQStages, kKBytes},
-            {smem + kVAt, barriers + 16 * (kQStages + kStages), kVBytes}};
+            {smem + kVAt, barriers + 16 * (kQStages + kStages), kVBytes},
+            {smem + kRawAt, smem + kRawBarriersAt, kRawTileBytes}};
   }
 };
 

@@ -23,7 +23,7 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
   using Block = Sm90ForwardBlock<kConfig>;
   using Block::kBlockK, Block::kElement, Block::kGroups, Block::kNotedAt, Block::kPacked,
       Block::kPaired, Block::kQGroupBytes, Block::kQStages, Block::kQueryRows, Block::kSplitKv,
-      Block::kVarlen;
+      Block::kTransposed, Block::kVarlen;
   using typename Block::Order, typename Block::QRing, typename Block::Ring, typename Block::Rings,
       typename Block::Seqlen;
 
@@ -106,9 +106,9 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
 
   // Of a pair each block copies every other panel for both, the first of k and the second of v or
   // the others.
-  template <int kColumns, int kRows = kBlockK, bool kOfSequences = kVarlen>
+  template <int kColumns, int kRows = kBlockK, bool kOfSequences = kVarlen, typename AnyRing>
   static DFA_DEVICE void load_panels(const TensorMap& map, const WorkTile& work, int row,
-                                     Ring& ring, unsigned half) {
+                                     AnyRing& ring, unsigned half) {
     constexpr int kPanels = panels(kElement, kColumns);
     const int batch = kOfSequences == kVarlen ? work.seq.k_box_batch() : 0;
     ring.wait_empty();
@@ -153,7 +153,10 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
     static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
                                   Rings& rings) {
       const unsigned half = kPaired ? 1 - ptx::cluster_rank() % 2 : 0;
-      if constexpr (kElement == DType::e4m3) {  // of v as pack_values leaves it
+      if constexpr (kTransposed) {
+        load_panels<kConfig.value_dim>(a.v, work, work.seq.k_box_row(a.args, tile * kBlockK),
+                                       rings.raw, half);
+      } else if constexpr (kElement == DType::e4m3) {  // of v as pack_values leaves it
         int at = tile;
         if constexpr (kVarlen) at += first_value_tile(work.seq.k_begin, work.seq.batch, kBlockK);
         load_panels<kBlockK, kConfig.value_dim, false>(a.v, work, at * kConfig.value_dim, rings.v,
@@ -191,6 +194,14 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
       walk.unpark();
     }
     send(rings, Order::kOver);
+    if constexpr (kTransposed) end_raw(rings);
+  }
+
+  // Who transposes values is told of the end.
+  static DFA_DEVICE void end_raw(Rings& rings) {
+    rings.raw.wait_empty();
+    ptx::store_shared(rings.raw_over(), 1);
+    ptx::arrive(rings.raw.full());
   }
 };
 

@@ -9,8 +9,9 @@ namespace dfa {
 
 // A ring of tiles in shared memory between a thread that starts copies and warps that read them:
 // each stage has a barrier for "full" and one for "empty", at which kArrivals warps arrive. Of a
-// pair of blocks that are filled together each warp gives a stage back to both.
-template <int kCount, int kArrivals, bool kPaired = false>
+// pair of blocks that are filled together each warp gives a stage back to both. Warps that fill it
+// themselves arrive at "full", kFillers of them.
+template <int kCount, int kArrivals, bool kPaired = false, int kFillers = 1>
 struct Pipeline {
   unsigned tiles, barriers;
   int tile_bytes;
@@ -38,10 +39,32 @@ struct Pipeline {
   DFA_DEVICE void init() const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      ptx::init_barrier(barriers + 8 * i, 1);
+      ptx::init_barrier(barriers + 8 * i, kFillers);
       ptx::init_barrier(barriers + 8 * (kCount + i), kArrivals * (kPaired ? 2 : 1));
     }
   }
+};
+
+// The same of a power of two of stages, by how many were filled: in one register.
+template <int kCount, int kArrivals>
+struct CountedPipeline {
+  static_assert((kCount & (kCount - 1)) == 0);
+  unsigned tiles, barriers;
+  int tile_bytes;
+  unsigned count = 0;
+
+  DFA_DEVICE unsigned stage() const { return count % kCount; }
+  DFA_DEVICE unsigned phase() const { return count / kCount % 2; }
+  DFA_DEVICE unsigned tile() const { return tiles + stage() * tile_bytes; }
+  DFA_DEVICE unsigned full() const { return barriers + 8 * stage(); }
+  DFA_DEVICE unsigned empty() const { return barriers + 8 * (kCount + stage()); }
+  DFA_DEVICE void wait_full() const { ptx::wait(full(), phase()); }
+  DFA_DEVICE void wait_empty() const { ptx::wait(empty(), phase() ^ 1); }
+  DFA_DEVICE void release(unsigned lane) const {
+    if (lane == 0) ptx::arrive(empty());
+  }
+  DFA_DEVICE void next() { ++count; }
+  DFA_DEVICE void init() const { Pipeline<kCount, kArrivals>{tiles, barriers, tile_bytes}.init(); }
 };
 
 // Likewise, but every thread that reads gives a stage back, at a named barrier of the stage, where

@@ -42,6 +42,12 @@ DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel) {
 // k runs along the columns, in steps of 16, or 32 of 8 bits; only one panel, of which kColumns are
 // used, is read at a time.
 DFA_HOST_DEVICE Descriptor k_in_columns(unsigned tile) { return descriptor(tile, 16); }
+// Likewise of rows of 64 bytes, which have a swizzle of their own.
+DFA_HOST_DEVICE Descriptor k_in_narrow_columns(unsigned tile) {
+  constexpr unsigned kEightRows = 512 >> 4;
+  constexpr unsigned kSwizzle64 = 2u << 30;
+  return {descriptor(tile, 16).low, kEightRows | kSwizzle64};
+}
 template <int kRows, int kColumns = kPanelColumns>
 constexpr int column_step(int step) {
   constexpr int kSteps = kColumns / 16;
