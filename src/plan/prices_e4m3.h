@@ -17,6 +17,14 @@ inline constexpr MeasuredTile kGuessedE4m3[] = {
     {DType::e4m3, 256, {4.2, 0.82}, {4.2, 0.86}, {128, 64, 2, 2, false}},
 };
 
+// What v transposed before a forward costs, and in it. Guessed (0035): a launch, 33 MB in 20 us;
+// and issue slots of a step.
+inline constexpr Price kPackUs{"a kernel before the forward", 2., "us", kNotRecorded};
+inline constexpr Price kPackBytesPerUs{"what it reads and writes", 3.35e6, "bytes a us",
+                                       kNotRecorded};
+inline constexpr Price kTransposingStep{"a step with v transposed beside it", 1.04, "of its price",
+                                        kNotRecorded};
+
 // Of factors of blocks of rows first, where none of those divides the blocks: as many keys as the
 // least block has.
 inline constexpr Sm90Tile kE4m3BlockTiles[] = {{192, 64, 4, 2, false}, {128, 64, 4, 2, false}};

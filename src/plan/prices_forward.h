@@ -14,6 +14,7 @@ struct Sm90Tile {
   int cluster = 1;
   int q_columns_in_regs = 0;
   int num_splits = 0;
+  bool transpose_values = false;
 
   friend bool operator==(const Sm90Tile&, const Sm90Tile&) = default;
 };

@@ -161,6 +161,16 @@ Splits sliced_splits(const Problem& asked, int sm_count) {
   return best;
 }
 
+// In e4m3: what v transposed before the forward takes, and the tile with v transposed in it.
+double pack_us(const Problem& p) {
+  return kPackUs + 2 * static_cast<double>(p.b * p.hk * p.sk * p.dv) / kPackBytesPerUs;
+}
+MeasuredTile transposing(MeasuredTile m) {
+  m.full.step_us *= kTransposingStep;
+  m.masked.step_us *= kTransposingStep;
+  return m;
+}
+
 bool takes_turns(const Problem& p, const Sm90Tile& tile) {
   return tile.pingpong && p.sk > kPingpongSteps * tile.block_k && p.mask.is_full() && !p.blocks;
 }
@@ -178,7 +188,15 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
     }
     priced.push_back({predicted_us(problem, m, sm_count), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
-    const Splits splits = e4m3 ? kWhole : worthwhile_splits(problem, m, sm_count, read_us(problem));
+    if (e4m3) {
+      PricedTile other = priced.back();
+      other.us = predicted_us(problem, transposing(m), sm_count);
+      other.tile.transpose_values = true;
+      priced.back().us += pack_us(problem);
+      priced.push_back(other);
+      continue;
+    }
+    const Splits splits = worthwhile_splits(problem, m, sm_count, read_us(problem));
     if (splits.count == 0) continue;
     priced.push_back({splits.time * priced.back().us, priced.back().tile});
     priced.back().tile.num_splits = splits.count;
@@ -258,7 +276,8 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .ranges = !p.mask.is_window(),
                        .dropout = p.dropout > 0,
                        .blocks = p.blocks.has_value(),
-                       .descale_blocks = p.descale_rows > 0};
+                       .descale_blocks = p.descale_rows > 0,
+                       .transpose_values = t.transpose_values};
   set_logits(config, p);
   return config;
 }

@@ -102,6 +102,19 @@ TEST(Sm90E4m3, EveryRuleRefusesWithItsReason) {
   refused([](auto& c) { c.transpose_values = true, c.cluster = 2; }, "transpose_values=true takes");
 }
 
+// What is copied once for every tile of queries pays where these are few and heads share no keys.
+TEST(Sm90E4m3, TransposesValuesInTheForwardWhereAKernelBeforeCostsMore) {
+  const auto transposes = [](const char* rest) {
+    return select_forward(e4m3_problem(rest), kHopper90).transpose_values;
+  };
+  for (const char* d : {" d64", " d128", " d256"}) {
+    EXPECT_TRUE(transposes((std::string("b4 hq16 hk16 s512") + d).c_str())) << d;
+    EXPECT_TRUE(transposes((std::string("causal b4 hq32 hk32 s1024") + d).c_str())) << d;
+    EXPECT_FALSE(transposes((std::string("b4 hq16 hk16 s16384") + d).c_str())) << d;
+    EXPECT_FALSE(transposes((std::string("b4 hq64 hk8 s4096") + d).c_str())) << d;
+  }
+}
+
 // Of every head dim there is a tile that has room for v as it lies beside it.
 TEST(Sm90E4m3, TransposesValuesOfEveryHeadDim) {
   for (const int d : {64, 96, 128, 192, 256}) {
