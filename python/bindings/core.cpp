@@ -17,4 +17,5 @@ NB_MODULE(_core, core) {
   dfa::python::bind_torch(core);
   dfa::python::bind_torch_again(core);
   dfa::python::bind_selftest(core);
+  dfa::python::bind_texts(core);
 }

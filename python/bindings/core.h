@@ -17,6 +17,7 @@ void bind_card_sensor(nanobind::module_& core);
 void bind_energy_source(nanobind::module_& core);
 void bind_jax(nanobind::module_& core);  // built where jax is: core.jax_targets
 void bind_selftest(nanobind::module_& core);
+void bind_texts(nanobind::module_& core);
 void bind_torch(nanobind::module_& core);
 void bind_torch_again(nanobind::module_& core);
 

@@ -114,6 +114,8 @@ Problem variant_of(Pass pass, const Options& options, const Beside& beside, cons
   p.alibi = beside.alibi.has_value();
   p.sink = beside.sinks.has_value();
   p.dropout = options.dropout;
+  p.mask_mod = options.mask_mod;
+  p.score_mod = options.score_mod;
   if (!beside.bias) return p;
   const auto sizes = beside.bias->dimensions().last(2);
   p.bias = Bias{.of_batch = true,

@@ -35,6 +35,7 @@ struct Options {
   double softcap;
   std::int64_t chunk, prefix;
   double dropout;
+  std::string_view mask_mod, score_mod;
   std::string_view with;
   std::int64_t most_q, most_k;  // rows of one sequence, where there are lengths
   bool learned;                 // is the bias's gradient wanted?
@@ -76,5 +77,6 @@ XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
     StructMember<double>("scale"), StructMember<bool>("deterministic"),
     StructMember<double>("softcap"), StructMember<std::int64_t>("chunk"),
     StructMember<std::int64_t>("prefix"), StructMember<double>("dropout"),
+    StructMember<std::string_view>("mask_mod"), StructMember<std::string_view>("score_mod"),
     StructMember<std::string_view>("with"), StructMember<std::int64_t>("most_q"),
     StructMember<std::int64_t>("most_k"), StructMember<bool>("learned"));

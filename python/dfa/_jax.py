@@ -76,9 +76,9 @@ def of_nothing(q, dv, scale):
     return jnp.zeros((*q.shape[:3], dv), q.dtype), jnp.full(q.shape[:3], -jnp.inf, jnp.float32)
 
 
-def fitting(q, k, v, scale, shared=True):
-    """q, k, v and scale as kernels take them: head dims in multiples of 8, each on the devices that share batches and heads, or on
-    all."""
+def fitting(q, k, v, scale, shared=(True, True)):
+    """q, k, v and scale as kernels take them: head dims in multiples of 8, each on the devices that share batches and heads, where
+    these may be shared."""
     d = q.shape[3]
     q, scale = _scaled(q, scale)
     if d % 8 or not d:

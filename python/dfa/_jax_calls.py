@@ -5,6 +5,7 @@ All operands and results are [b, heads, …], so what holds for one of them hold
 share batches and heads of keys, with all heads of queries that read them. Rows and columns stay together. Lengths of packed
 sequences are [b, …]: each entry of the batch has sequences of its own. Sinks are of heads alone, and a dropout's mask goes by
 the numbers of batches and heads: vmap calls once for each of what it maps over there, and a dropout is of one device, or of all.
+So it is with texts that name b or h.
 """
 
 from functools import lru_cache, partial
@@ -16,6 +17,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dfa import _core
+from dfa._logits import texts_name
 
 if not hasattr(_core, "jax_targets"):
     raise ImportError("dfa was built without JAX; build it where jax is: "
@@ -50,6 +52,8 @@ class Options(NamedTuple):
     chunk: int = 0
     prefix: int = 0
     dropout: float = 0.0
+    mask_mod: str = ""
+    score_mod: str = ""
 
 
 _BESIDE = ("lengths", "alibi", "sinks", "bias", "dropout")  # in the order of operands
@@ -113,8 +117,8 @@ def _call(what, *operands):
     return tuple((placed or partial(_first_derivative, what))(*operands))
 
 
-def placed_alike(q, k, v, shared=True):
-    """Where devices are part of the arrays' types: each on the devices that share batches and heads, or on all."""
+def placed_alike(q, k, v, shared=(True, True)):
+    """Where devices are part of the arrays' types: each on the devices that share batches and heads, where these may be shared."""
     mesh, places = _explicit_places(q, k, shared)
     if mesh is None:
         return q, k, v
@@ -122,19 +126,19 @@ def placed_alike(q, k, v, shared=True):
     return tuple(x if jax.typeof(x).sharding.spec == spec else jax.reshard(x, NamedSharding(mesh, spec)) for x in (q, k, v))
 
 
-def _explicit_places(q, k, shared=True):
+def _explicit_places(q, k, shared=(True, True)):
     """(the mesh whose devices are part of types, who shares batches and heads there), or None, None."""
     shardings = [getattr(jax.typeof(x), "sharding", None) for x in (q, k)]
     meshes = [*(getattr(sharding, "mesh", None) for sharding in shardings), jax.sharding.get_abstract_mesh()]
     mesh = next((mesh for mesh in meshes if getattr(mesh, "explicit_axes", ())), None)
     if mesh is None:
         return None, None
-    return mesh, _places(mesh.shape, *(sharding.spec for sharding in shardings), k.shape) if shared else (None, None)
+    return mesh, _places(mesh.shape, *(sharding.spec for sharding in shardings), k.shape, shared)
 
 
 def _on_explicit_devices(what, operands):
     """A call of which the places of the results have to be said; None where devices are no part of the types."""
-    mesh, places = _explicit_places(*operands[:2], _is_shared(what))
+    mesh, places = _explicit_places(*operands[:2], _sharing(what))
     if mesh is None:
         return None
     results = tuple(PartitionSpec(*places, *(None,) * (len(x.shape) - 2)) for x in _results(what, *operands))
@@ -174,7 +178,7 @@ def _batched(what):
     @call.def_vmap
     def rule(size, mapped, *operands):
         names = _names(what, len(operands))
-        if any(name == "dropout" or name == "sinks" and is_mapped for name, is_mapped in zip(names, mapped)):
+        if _counts_batches(what) or any(name == "sinks" and is_mapped for name, is_mapped in zip(names, mapped)):
             return _one_by_one(what, mapped, operands)
         whole = (x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in zip(operands, mapped))
         results = _call(what, *(given if name == "sinks" else x.reshape(size * x.shape[1], *x.shape[2:])
@@ -207,9 +211,19 @@ def _results(what, *operands):
     return (*gradients, jax.ShapeDtypeStruct(bias.shape if learned else (*q.shape[:2], 0, 0), jnp.float32))
 
 
-def _is_shared(what):
-    """May devices share batches and heads?"""
-    return "dropout" not in dict(what[1:]).get("with", "").split()
+def sharing(beside, mask_mod, score_mod):
+    """May devices share (batches, heads)? Not where what is computed goes by their numbers."""
+    texts = mask_mod, score_mod
+    return tuple("dropout" not in beside and not texts_name(texts, name) for name in ("b", "h"))
+
+
+def _sharing(what):
+    attributes = dict(what[1:])
+    return sharing(attributes.get("with", "").split(), attributes.get("mask_mod", ""), attributes.get("score_mod", ""))
+
+
+def _counts_batches(what):
+    return not _sharing(what)[0]
 
 
 def _here(what, *operands):
@@ -259,10 +273,10 @@ def _entries(x, b):
     return x.reshape(x.shape[0], b, -1).swapaxes(0, 1)
 
 
-def _places(mesh_shape, q_spec, k_spec, k_shape):
-    """(the mesh's axes that share the batch, those that share the heads), where these come out even."""
+def _places(mesh_shape, q_spec, k_spec, k_shape, shared):
+    """(the mesh's axes that share the batch, those that share the heads), where these may be shared and come out even."""
     def even(spec, at):
-        axes = spec[at] if len(spec) > at else None
+        axes = spec[at] if len(spec) > at and shared[at] else None
         devices = 1
         for axis in (axes if isinstance(axes, tuple) else (axes,)) if axes else ():
             devices *= mesh_shape[axis]
@@ -277,7 +291,7 @@ def _places(mesh_shape, q_spec, k_spec, k_shape):
 def _partition(what, mesh, operands, results):
     # Without a spec JAX knows no names for the devices: then nothing is shared, and each computes all.
     q, k = (getattr(x.sharding, "spec", PartitionSpec()) for x in operands[:2])
-    places = _places(mesh.shape, q, k, operands[1].shape) if _is_shared(what) else (None, None)
+    places = _places(mesh.shape, q, k, operands[1].shape, _sharing(what))
 
     def placed(x, name=""):
         first = {"lengths": (places[0], None), "sinks": (None, places[1]), "dropout": (None,)}.get(name, places)

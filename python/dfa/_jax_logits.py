@@ -1,4 +1,4 @@
-"""dfa.attention of JAX arrays with softcap, ALiBi, sinks, a bias, a mask, chunks, prefixes or dropout."""
+"""dfa.attention of JAX arrays with softcap, ALiBi, sinks, a bias, a mask, texts, chunks, prefixes or dropout."""
 
 import jax.numpy as jnp
 
@@ -6,12 +6,12 @@ from dfa import _jax_variants
 from dfa._jax import TYPES, _one_batch, check_types
 from dfa._jax_bias import hidden
 from dfa._jax_dropout import beside_of
-from dfa._logits import check_bias_shape, check_shapes, softcap_of
+from dfa._logits import check_bias_shape, check_shapes, short_texts_of, softcap_of
 from dfa._shapes import flag_of, positions_of, shown, sizes_of, window_of
 
 
 def attention(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks, bias, chunk, prefix, mask,
-              dropout_p, seed):
+              mask_mod, score_mod, dropout_p, seed):
     """As dfa.attention."""
     check_types(q, k, v)
     q, k, v = _one_batch(q, k, v)
@@ -20,6 +20,7 @@ def attention(q, k, v, return_lse, *, causal, window, scale, deterministic, soft
     chunk, prefix = positions_of(sides, chunk, prefix)
     beside, more = logits_of(softcap, alibi_slopes, sinks, b, hq)
     given, dropped = beside_of(dropout_p, seed)
+    more |= texts_of_call(mask_mod, score_mod)
     bias = _bias_of(bias, mask, q.dtype, (b, hq, sq, sk))
     if bias is not None:
         given["bias"] = bias
@@ -37,6 +38,13 @@ def logits_of(softcap, alibi_slopes, sinks, b, hq):
         beside["sinks"] = sinks[None]
     softcap = softcap_of(softcap)
     return beside, {"softcap": softcap} if softcap else {}
+
+
+def texts_of_call(mask_mod, score_mod):
+    """{"mask_mod": text, "score_mod": text} as _jax_variants.attention has them, empty where there are none. Read here, where a fault
+    raises ValueError: inside of a program XLA would have it."""
+    texts = short_texts_of(mask_mod, score_mod)
+    return {} if texts == ("", "") else dict(zip(("mask_mod", "score_mod"), texts))
 
 
 def _floats(name, given):

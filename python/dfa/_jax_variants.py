@@ -10,20 +10,20 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from dfa._jax import fitting, of_nothing, reverse_mode_only, with_gradients
-from dfa._jax_calls import Options, in_same_axes, variant_backward, variant_forward
+from dfa._jax_calls import Options, in_same_axes, sharing, variant_backward, variant_forward
 from dfa._shapes import check_differentiable, nothing_to_read, sizes_of, window_of
 
 
 def attention(q, k, v, beside, sides, scale, deterministic, **more):
     """(o, lse) of q, k, v [b, h, s, d]. beside: as variant_forward has it. sides: (left, right), aligned to the last query and key,
-    of a sequence where there are lengths. more: softcap, chunk, prefix, dropout, as in Options. A query that sees no key has o = 0
+    of a sequence where there are lengths. more: softcap, chunk, prefix, dropout and texts, as in Options. A query that sees no key has o = 0
     and lse of -inf, or the sink; rows of no sequence have zeros and -inf."""
     sizes = sizes_of(q.shape, k.shape, v.shape)
     b, hq, *_, dv = sizes
     if nothing_to_read(sizes):
         o, lse = of_nothing(q, dv, scale)
         return o, lse if "sinks" not in beside else jnp.broadcast_to(beside["sinks"][..., None], lse.shape)
-    q, k, v, scale = fitting(q, k, v, scale, shared="dropout" not in beside)
+    q, k, v, scale = fitting(q, k, v, scale, shared=sharing(beside, more.get("mask_mod", ""), more.get("score_mod", "")))
     if "bias" in beside:
         beside = beside | {"bias": jnp.broadcast_to(beside["bias"], (b, hq, *beside["bias"].shape[2:]))}
     if floats := [name for name in beside if name in ("alibi", "sinks", "bias")]:

@@ -1,5 +1,8 @@
 """softcap, alibi_slopes, bias, sinks, mask_mod and score_mod of a call: what is given, checked."""
 
+import re
+
+from dfa import _core
 from dfa._shapes import number_of, shown
 
 
@@ -26,6 +29,16 @@ def texts_of(mask_mod, score_mod):
         if text == "":
             raise ValueError(f"{name} is empty; accepted: a text of one C++ expression, or None")
     return mask_mod or "", score_mod or ""
+
+
+def short_texts_of(mask_mod, score_mod):
+    """Likewise, read here and in their shortest spelling. Raises ValueError where one is wrong."""
+    return _core.short_texts(*texts_of(mask_mod, score_mod))
+
+
+def texts_name(texts, *names):
+    """Does one of the texts name one of these, such as "b"?"""
+    return any(re.search(rf"\b(?:{'|'.join(names)})\b", text) for text in texts)
 
 
 def check_shapes(alibi_slopes, sinks, b, hq):

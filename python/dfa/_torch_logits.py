@@ -4,12 +4,10 @@ Where batches lie apart, [b, h, s, d] without gaps, rows of packed sequences wou
 heads read their own keys, as those of a group follow each other.
 """
 
-import re
-
 import torch
 from torch.compiler import is_compiling
 
-from dfa._logits import check_bias_shape
+from dfa._logits import check_bias_shape, texts_name
 from dfa._shapes import shown, sizes_of
 from dfa._torch import know_dtensor
 from dfa._torch_bias import bias_of
@@ -62,7 +60,7 @@ def _of_heads(q, k, v, options):
         return None
     if all(_are_rows(x) for x in (q, k, v)) or any(x.stride(0) != x.shape[1] * x.stride(1) for x in (q, k, v)):
         return None
-    if any(re.search(r"\b[bh]\b", text) for name in ("mask_mod", "score_mod") if isinstance(text := options[name], str)):
+    if texts_name([text for name in ("mask_mod", "score_mod") if isinstance(text := options[name], str)], "b", "h"):
         return None
     given = {name: x for name in ("sinks", "alibi_slopes", "scale", "bias") if isinstance(x := options[name], torch.Tensor)}
     if any(x.is_nested or x.layout != torch.strided for x in given.values()):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy
 
 from dfa import _jax, _jax_bias, _jax_dropout, _jax_lengths, _jax_logits, _jax_ring, _jax_segments
+from dfa._logits import texts_name
 from dfa._shapes import flag_of, shown
 
 
@@ -27,7 +28,7 @@ class SegmentIds(NamedTuple):
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
                           key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
                           segment_ids=None, max_segments_per_seq=None, deterministic=False, softcap=None, alibi_slopes=None,
-                          sinks=None, dropout_p=0.0, dropout_key=None):
+                          sinks=None, dropout_p=0.0, dropout_key=None, mask_mod=None, score_mod=None):
     """jax.nn.dot_product_attention, by the kernels of dfa.attention: inside jit, grad and vmap.
 
     query [b, sq, hq, d], key [b, sk, hk, d], value [b, sk, hk, dv], or all without b → [b, sq, hq, dv], and with
@@ -46,6 +47,9 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     |i - j|, and takes as many keys as queries. dropout_p: likewise, not beside segment_ids; dropout_key: a key of jax.random, one for
     all batches and heads, which may be traced: the same key drops the same, in the backward, under jit, and in each of what vmap maps.
     Devices do not share a call that drops: each computes all of it, unless a shard_map shares, where each draws by the key it is given.
+    mask_mod, score_mod: texts, as in dfa.attention, not beside segment_ids; q_idx and kv_idx count from the first query and key, sq and
+    sk are those of the arrays, whatever lengths say. Beside lengths, and where sq or sk is named and they differ beside is_causal or
+    local_window_size, memory of a bias is taken. Devices do not share batches or heads that a text names.
 
     Other than there: a query that sees no key has zeros and lse of -inf, or the sink, there the mean of all values; lse is float32;
     d and dv may differ. What only the values of traced arrays would tell gives NaN in the place of an error: more segments than
@@ -77,18 +81,20 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         mask = _jax_bias.checked("mask", mask, wide, (jnp.bool_,))
     beside, logits = _jax_logits.logits_of(softcap, alibi_slopes, sinks, *wide[:2])
     dropout, dropped = _jax_dropout.beside_of_key(dropout_p, dropout_key)
-    beside, options = beside | dropout, options | logits | dropped
+    texts = _jax_logits.texts_of_call(mask_mod, score_mod)
+    beside, options = beside | dropout, options | logits | dropped | texts
     if "alibi" in beside and wide[2] != wide[3]:
         raise ValueError(f"alibi_slopes with {wide[2]} queries and {wide[3]} keys; accepted: as many of both, or dfa.attention")
     if segment_ids is None:
         if max_segments_per_seq is not None:
             raise ValueError("max_segments_per_seq without segment_ids; accepted: None")
-        if bias is not None or mask is not None or not (rows is keys is None) and not {"alibi", "dropout"}.isdisjoint(beside):
+        if bias is not None or mask is not None or _counts_places(not rows is keys is None, beside, texts, window, wide):
             o, lse = _jax_bias.attend(q, k, v, bias, mask, rows, keys, window, beside, **options)
         else:
             o, lse = _jax_lengths.attend(q, k, v, rows, keys, window, beside, **options)
     else:
-        refused = "bias or mask" if bias is not None or mask is not None else "dropout_p" if dropped else None
+        refused = ("bias or mask" if bias is not None or mask is not None else "dropout_p" if dropped else
+                   "mask_mod or score_mod" if texts else None)
         if refused:
             raise ValueError(f"segment_ids beside {refused}; accepted: one of them")
         if rows is not None or keys is not None:
@@ -97,6 +103,13 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         o, lse = _jax_segments.attend(q, k, v, segment_ids, max_segments_per_seq, window, beside, **options)
     o, lse = (x.swapaxes(1, 2) if batched else x[0].swapaxes(0, 1) for x in (o, lse))
     return (o, lse) if flag_of("return_residual", return_residual) else o
+
+
+def _counts_places(has_lengths, beside, texts, window, wide):
+    """Does what becomes of logits go by places in the whole arrays, where sequences would else be cut out of them?"""
+    if has_lengths:
+        return bool(texts) or not {"alibi", "dropout"}.isdisjoint(beside)
+    return wide[2] != wide[3] and window != (None, None) and texts_name(texts.values(), "sq", "sk")
 
 
 def ring_attention(query, key, value, axis_name, *, is_causal=False, scale=None, layout=None, deterministic=False,

@@ -153,9 +153,6 @@ def test_who_takes_no_text_says_so():
     begins = torch.tensor([0, 30, 60], dtype=torch.int32)
     with pytest.raises(ValueError, match="beside block_table are not supported"):
         dfa.attention_varlen(q, k[None], v[None], begins, block_table=torch.zeros(2, 1, dtype=torch.int32), mask_mod="true")
-    jax = pytest.importorskip("jax")
-    with pytest.raises(ValueError, match="score_mod beside JAX arrays is not supported"):
-        dfa.attention(*(jax.numpy.ones((1, 1, 4, 8)) for _ in range(3)), score_mod="score")
     q, k, v = (x.to(torch.float8_e4m3fn) for x in qkv(grad=False))
     with pytest.raises(ValueError, match="mask_mod is not supported beside tensors in float8_e4m3fn"):
         dfa.attention(q, k, v, mask_mod="true")
