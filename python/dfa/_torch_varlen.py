@@ -16,7 +16,7 @@ from torch.compiler import is_dynamo_compiling
 from dfa import _torch_again, _torch_operators
 from dfa._torch_again import OF_ROWS, given_back, places_of, recall
 from dfa._dropout import probability_of, refuse_seed
-from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of, texts_of
+from dfa._logits import bias_text, check_bias_shape, check_shapes, short_texts_of, slopes_of_batch, softcap_of, texts_of
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
@@ -502,6 +502,8 @@ for _device in ("CPU", "CUDA"):
 
 @torch.library.register_fake("dfa::varlen_forward")
 def _fake_forward(q, k, v, *rest):
+    given, _ = forward_options(rest)
+    short_texts_of(given.mask_mod or None, given.score_mod or None)  # a fault is found where a graph is made
     return _empty_outputs(q, v)
 
 

@@ -19,6 +19,8 @@ TEXTS = [
      lambda at: (at["q"] % 4 != 3) & (at["k"] >= 0), lambda s, at: torch.where(at["k"] % 3 == 0, -torch.inf, s * s)),
 ]
 NAMES = [text[0] for text in TEXTS]
+OF_ALL = {"mask_mod": "(kv_idx + 3 * h + b) % 5 != 0 || kv_idx <= q_idx + sk - sq", "score_mod": "score * (1 + 0.25f * h) - 0.1f * abs(q_idx - kv_idx)"}
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def written_out(q, k, v, sees, becomes, causal=False):
@@ -46,6 +48,10 @@ def written_out(q, k, v, sees, becomes, causal=False):
 def tensors(*sizes, dtype=torch.float32, grad=True):
     generator = torch.Generator().manual_seed(2)
     return [torch.randn(size, generator=generator).to(dtype).requires_grad_(grad) for size in sizes]
+
+
+def tensors_of(b, sq, sk):
+    return tensors((b, 4, sq, 16), (b, 2, sk, 16), (b, 2, sk, 24), grad=False)
 
 
 def qkv(grad=True):
@@ -115,16 +121,83 @@ def test_half_precision(dtype):
     torch.testing.assert_close(o.float(), wanted, rtol=2e-2, atol=2e-2)
 
 
-def test_torch_compile():
-    q, k, v = qkv()
+def gradients(call, tensors):
+    return torch.autograd.grad(call(*tensors).square().sum(), tensors)
 
-    def loss(q, k, v):
-        return dfa.attention(q, k, v, mask_mod="kv_idx <= q_idx + sk - sq", score_mod="score + 0.1f * h").square().sum()
 
-    wanted = torch.autograd.grad(loss(q, k, v), (q, k, v))
-    came = torch.autograd.grad(torch.compile(loss, backend="aot_eager", fullgraph=True)(q, k, v), (q, k, v))
-    for a, b in zip(came, wanted):
-        torch.testing.assert_close(a, b)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_torch_compile(backend, device):
+    tensors = [x.detach().to(device).requires_grad_() for x in qkv()]
+
+    def call(q, k, v):
+        return dfa.attention(2 * q, k, v, **OF_ALL)
+    for a, b in zip(gradients(torch.compile(call, backend=backend, fullgraph=True), tensors), gradients(call, tensors)):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_graph_serves_all_lengths_and_one_text(device):
+    from torch._dynamo.testing import CompileCounterWithBackend
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda q, k, v, text: dfa.attention(q, k, v, **text), backend=counter, fullgraph=True, dynamic=True)
+
+    def held(b, sq, sk, text):
+        tensors = [x.to(device).requires_grad_() for x in tensors_of(b, sq, sk)]
+        for a, b in zip(*(gradients(lambda *x: call(*x), tensors)
+                          for call in (lambda *x: compiled(*x, text), lambda *x: dfa.attention(*x, **text)))):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        return counter.frame_count
+    graphs = held(3, 30, 50, OF_ALL)
+    assert held(5, 17, 64, OF_ALL) == held(7, 90, 41, OF_ALL) == graphs
+    assert held(3, 30, 50, {"score_mod": "2 * score"}) > graphs
+
+
+def test_export():
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v):
+            return dfa.attention(q, k, v, **OF_ALL)
+    sq, sk = torch.export.Dim("sq", min=2, max=4096), torch.export.Dim("sk", min=2, max=4096)
+    exported = torch.export.export(Model(), tuple(tensors_of(3, 30, 50)), dynamic_shapes=({2: sq}, {2: sk}, {2: sk}))
+    others = tensors_of(3, 11, 70)
+    torch.testing.assert_close(exported.module()(*others), dfa.attention(*others, **OF_ALL))
+
+
+def test_fake_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        q, k, v = (torch.empty(size, requires_grad=True) for size in ((2, 4, 30, 16), (2, 2, 50, 16), (2, 2, 50, 24)))
+        o, lse = dfa.attention(q, k, v, return_lse=True, **OF_ALL)
+        assert (o.shape, lse.shape) == ((2, 4, 30, 24), (2, 4, 30))
+        assert [x.shape for x in torch.autograd.grad(o.sum() + lse.sum(), (q, k, v))] == [q.shape, k.shape, v.shape]
+        with pytest.raises(ValueError, match="mask_mod: column 10: expected a value at the end"):
+            dfa.attention(q, k, v, mask_mod="kv_idx <=")
+
+
+def test_the_operators():
+    q, k, v = (x.detach().transpose(1, 2).flatten(0, 1).requires_grad_() for x in qkv())
+    lengths = torch.tensor([0, 30, 60], dtype=torch.int32), torch.tensor([0, 50, 100], dtype=torch.int32), None, None
+    options = *lengths, -1, 0, 0.0, True, None, None, 0.0, None, 0, 0, None, 0.0, *OF_ALL.values()
+    torch.library.opcheck(torch.ops.dfa.varlen_forward, (q, k, v, *options))
+    o, lse = torch.ops.dfa.varlen_forward(q, k, v, *options)
+    given = [x.detach() for x in (o, q, k, v, o, lse)]
+    torch.library.opcheck(torch.ops.dfa.varlen_backward, (*given, *options),
+                          test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
+
+
+@pytest.mark.parametrize("options, words", [({"mask_mod": "kv_idx <="}, "mask_mod: column 10: expected a value at the end"),
+                                            ({"score_mod": lambda score, b, h, q, k: score}, "score_mod is <function"),
+                                            ({"mask_mod": "true", "block_mask": object()}, "block_mask|disable")])
+def test_what_cannot_be_compiled_says_so(options, words):
+    compiled = torch.compile(lambda q, k, v: dfa.attention(q, k, v, **options), backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=words):
+        compiled(*qkv(grad=False))
+
+
+def test_torch_vmap():
+    stacked = [torch.stack([x, x + 1, 2 * x]) for x in qkv(grad=False)]
+    alone = torch.stack([dfa.attention(*x, **OF_ALL) for x in zip(*stacked)])
+    torch.testing.assert_close(torch.vmap(lambda q, k, v: dfa.attention(q, k, v, **OF_ALL))(*stacked), alone)
 
 
 def test_torch_func():
