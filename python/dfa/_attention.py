@@ -34,7 +34,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     mask_mod, score_mod: a mask and what becomes of a logit, each a text of one C++ expression: a bool of the ints b, h, q_idx,
     kv_idx, sq and sk (batch, query head, query, key, how many there are), such as "kv_idx <= q_idx", beside the other masks; a float of
     score, which is scale · q kᵀ, and these, such as "score - 0.1f * abs(q_idx - kv_idx)", before softcap. Its derivative comes from
-    the text. A score below -1e30 hides the key, as -INFINITY does. NumPy, PyTorch and JAX (docs/guide/python.md has the language).
+    the text. A score below -1e30 hides the key, as -INFINITY does. NumPy, PyTorch and JAX (docs/guide/python.md has the language). On
+    a GPU tiles that mask_mod hides are computed; block_mask=dfa.torch.block_mask(mask_mod, …) in its place passes over them.
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
@@ -116,7 +117,6 @@ def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
         if library in ("numpy", "cupy", "jax", "jaxlib"):
             raise ValueError(f"block_mask is not supported on arrays of {library}; accepted: PyTorch's tensors")
         from dfa._torch_blocks import attention as adapted
-        _refuse_text_beside_block_mask(options)
         return adapted(q, k, v, return_lse, block_mask, **options)
     if library in ("numpy", "cupy"):
         from dfa._numpy import attention_of_logits as adapted
@@ -127,13 +127,6 @@ def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
     else:
         from dfa._torch_logits import attention as adapted
     return adapted(q, k, v, return_lse, **options)
-
-
-def _refuse_text_beside_block_mask(options):
-    """Takes mask_mod and score_mod out of the options. Raises ValueError where one is given."""
-    for name in ("mask_mod", "score_mod"):
-        if options.pop(name) is not None:
-            raise ValueError(f"{name} beside block_mask is not supported; accepted: one of them")
 
 
 def _choice(algorithm, policy):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dfa import _torch_operators
 from dfa._dropout import probability_of
-from dfa._logits import slopes_of_batch
+from dfa._logits import slopes_of_batch, texts_of
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, dense_strides, flag_of, positions_of, rows_before_heads, scale_of, sizes_of, strides_of, window_of
 from dfa._torch import _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
@@ -20,7 +20,7 @@ from dfa._torch_varlen import _logits_of, _On, _pointer, check_operands
 
 @torch.compiler.disable  # lists are made and held against the tensors here, outside of a graph
 def attention(q, k, v, return_lse, block_mask, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks, bias,
-              chunk, prefix, mask, dropout_p, seed):
+              chunk, prefix, mask, dropout_p, seed, mask_mod, score_mod):
     """q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv], the options of dfa.attention, and a BlockMask or its lists."""
     _check(q, k, v, bias=bias, mask=mask, dropout_p=probability_of(dropout_p) or None, seed=seed)
     if _any_autocast():
@@ -31,7 +31,7 @@ def attention(q, k, v, return_lse, block_mask, *, causal, window, scale, determi
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, q.shape[1])
     window = window_of(causal, window)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
-    options = *window, *positions_of(window, chunk, prefix), deterministic, softcap
+    options = *window, *positions_of(window, chunk, prefix), deterministic, softcap, texts_of(mask_mod, score_mod)
 
     def call(q, k, v, scale, return_lse):
         o, lse = _Blocks.apply(q, k, v, sinks, slopes, lists, (scale_of(scale), *options))
@@ -67,7 +67,7 @@ def _check_lists(lists, device, b, hq, sq, sk):
 
 
 def _planned(passes, q, k, v, sinks, slopes, lists, options):
-    scale, left, right, chunk, prefix, deterministic, softcap = options
+    scale, left, right, chunk, prefix, deterministic, softcap, texts = options
     threads = 0 if os.environ.get("DFA_THREADS") or q.device.type != "cpu" else torch.get_num_threads()
     o_shape = *q.shape[:3], v.shape[3]
     strides = *(strides_of(name, x.shape, x.stride()) for name, x in (("q", q), ("k", k), ("v", v))), dense_strides(
@@ -75,7 +75,7 @@ def _planned(passes, q, k, v, sinks, slopes, lists, options):
     blocks = *lists.block_size, lists.maps[0] > 1, lists.maps[1] > 1, lists.bits is not None
     plan = plan_of(passes, DTYPES[q.dtype], sizes_of(q.shape, k.shape, v.shape), (left, right), scale, deterministic, strides,
                    q.device.type, "auto", threads, (0, 0), (softcap, slopes is not None, sinks is not None, ""), 0,
-                   (chunk, prefix), 0.0, blocks)
+                   (chunk, prefix), 0.0, blocks, text=texts)
     data = {"logits": (_pointer(slopes), slopes_of_batch(slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)),
             "blocks": ([*map(_pointer, lists.tensors)], 0 if lists.bits is None else lists.bits.shape[0])}
     return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), data
@@ -126,22 +126,24 @@ def _backward(d_o, q, k, v, o, lse, sinks, slopes, lists, options, of_sinks):
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod=None, block_mask=None, scale: float | None = None,
                    enable_gqa: bool = False, return_lse: bool = False, kernel_options=None, *, return_aux=None):
-    """torch.nn.attention.flex_attention.flex_attention by dfa.attention: with a BlockMask, and without a score_mod.
+    """torch.nn.attention.flex_attention.flex_attention by dfa.attention: with a BlockMask, and with score_mod as a text.
 
     query [b, hq, sq, d], key [b, hk, sk, d], value [b, hk, sk, dv] → [b, hq, sq, dv], and with return_lse (o, lse). With enable_gqa
     hq is a multiple of hk. block_mask: as of dfa.attention, for these lengths; None: every query sees every key. return_aux: an
-    AuxRequest of lse, with which (o, AuxOutput) is returned. Raises ValueError on score_mod (softcap and slopes are arguments of
-    dfa.attention), on kernel_options and on max_scores.
+    AuxRequest of lse, with which (o, AuxOutput) is returned. score_mod: a text, as of dfa.attention. Raises ValueError on functions
+    in its place (softcap and slopes are arguments of dfa.attention), on kernel_options and on max_scores.
     """
     from dfa._attention import attention as attend_by_lists
-    for name, given in (("score_mod", score_mod), ("kernel_options", kernel_options)):
-        if given:
-            raise ValueError(f"{name} is not supported; accepted: None")
+    if kernel_options:
+        raise ValueError("kernel_options is not supported; accepted: None")
+    if score_mod is not None and not isinstance(score_mod, str):
+        raise ValueError("score_mod of a function is not supported; accepted: a text of one C++ expression, or None")
     if return_aux is not None:
-        return _with_aux(return_aux, return_lse, query, key, value, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa)
+        return _with_aux(return_aux, return_lse, query, key, value, score_mod=score_mod, block_mask=block_mask, scale=scale,
+                         enable_gqa=enable_gqa)
     if not flag_of("enable_gqa", enable_gqa) and query.dim() == key.dim() == 4 and query.shape[1] != key.shape[1]:
         raise ValueError(f"query has {query.shape[1]} heads, key {key.shape[1]}; enable_gqa=True lets them share")
-    return attend_by_lists(query, key, value, block_mask=block_mask, scale=scale, return_lse=return_lse)
+    return attend_by_lists(query, key, value, score_mod=score_mod, block_mask=block_mask, scale=scale, return_lse=return_lse)
 
 
 def _with_aux(request, return_lse, *tensors, **options):

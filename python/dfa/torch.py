@@ -23,10 +23,11 @@ from dfa._shapes import flag_of, shown
 from dfa._torch_again import OF_DENSE, keep_dense, plan_of, recall
 from dfa._torch_block_lists import BlockLists, block_lists
 from dfa._torch_blocks import flex_attention
+from dfa._torch_texts import block_mask, mask_mod
 from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
 
-__all__ = ["BlockLists", "MultiheadAttention", "block_lists", "enable", "flex_attention", "scaled_dot_product_attention",
-           "varlen_attn", "varlen_attn_out"]
+__all__ = ["BlockLists", "MultiheadAttention", "block_lists", "block_mask", "enable", "flex_attention", "mask_mod",
+           "scaled_dot_product_attention", "varlen_attn", "varlen_attn_out"]
 
 _functional = torch.nn.functional
 _torch_flash.register()

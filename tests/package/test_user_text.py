@@ -213,7 +213,6 @@ def test_torch_func():
     ({"score_mod": 3}, TypeError, "score_mod is 3; accepted: a text of one C.. expression, or None"),
     ({"mask_mod": ""}, ValueError, "mask_mod is empty"),
     ({"mask_mod": "true", "algorithm": "standard"}, ValueError, "chunk and prefix take algorithm auto"),
-    ({"mask_mod": "true", "block_mask": object()}, ValueError, "mask_mod beside block_mask is not supported"),
 ])
 def test_what_is_wrong_is_one_line(options, error, words):
     with pytest.raises(error, match=words) as raised:
