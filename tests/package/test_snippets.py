@@ -88,13 +88,13 @@ def test_snippets_with_a_model_run_where_pytorch_is():
 def test_snippets_of_masks_and_dropout_run_where_pytorch_is():
     torch = pytest.importorskip("torch")
     q, k, v = torch.randn(3, 1, 2, 40, 64)
-    names = {"q": q, "k": k, "v": v, "sq": 40, "sk": 40, "mask_mod": lambda b, h, i, j: i >= j, "dfa": dfa, "torch": torch}
-    blocks, dropout = [[s for s in snippets("docs/guide/python.md") if word in s and "dfa.jax" not in s]
-                       for word in ("block_mask", "dropout_p")]
-    assert len(blocks) == len(dropout) == 1
-    exec(blocks[0], names)
+    names = {"q": q, "k": k, "v": v, "b": 1, "hq": 2, "sq": 40, "sk": 40, "mask_mod": lambda b, h, i, j: i >= j, "dfa": dfa, "torch": torch}
+    of_text, dropout, blocks = [s for s in snippets("docs/guide/python.md") if ("block_mask" in s or "dropout_p" in s) and "dfa.jax" not in s]
+    exec(of_text, names)
+    assert torch.allclose(names["o"], dfa.attention(q, k, v, causal=True, score_mod="score - 0.1f * (q_idx - kv_idx)"), atol=1e-5)
+    exec(blocks, names)
     assert torch.equal(names["o"], dfa.attention(q, k, v, block_mask=names["lists"]))
-    exec(dropout[0], names)
+    exec(dropout, names)
     assert names["o"].shape == q.shape and not torch.equal(names["o"], dfa.attention(q, k, v, causal=True))
 
 
