@@ -17,13 +17,15 @@ inline constexpr MeasuredTile kGuessedE4m3[] = {
     {DType::e4m3, 256, {4.2, 0.82}, {4.2, 0.86}, {128, 64, 2, 2, false}},
 };
 
-// What v transposed before a forward costs, and in it. Guessed (0035): a launch, 33 MB in 20 us;
-// and issue slots of a step.
-inline constexpr Price kPackUs{"a kernel before the forward", 2., "us", kNotRecorded};
-inline constexpr Price kPackBytesPerUs{"what it reads and writes", 3.35e6, "bytes a us",
-                                       kNotRecorded};
-inline constexpr Price kTransposingStep{"a step with v transposed beside it", 1.04, "of its price",
-                                        kNotRecorded};
+// What v transposed before a forward costs, and in it (0035).
+inline constexpr Source kOfTransposing{"H200", "results/studies/e4m3_h200.txt", "77300dba"};
+inline constexpr Price kPackUs{"a kernel before the forward", 7., "us", kOfTransposing};
+inline constexpr Price kPackBytesPerUs{"what it reads and writes", 2.5e6, "bytes a us",
+                                       kOfTransposing};
+inline constexpr Price kTransposingStep{"a step with v transposed beside it", 1.13, "of its price",
+                                        kOfTransposing};
+inline constexpr Price kWideTransposingStep{"the same above 128 columns", 1.16, "of its price",
+                                            kOfTransposing};
 
 // Of factors of blocks of rows first, where none of those divides the blocks: as many keys as the
 // least block has.

@@ -166,8 +166,9 @@ double pack_us(const Problem& p) {
   return kPackUs + 2 * static_cast<double>(p.b * p.hk * p.sk * p.dv) / kPackBytesPerUs;
 }
 MeasuredTile transposing(MeasuredTile m) {
-  m.full.step_us *= kTransposingStep;
-  m.masked.step_us *= kTransposingStep;
+  const double step = m.head_dim > 128 ? kWideTransposingStep : kTransposingStep;
+  m.full.step_us *= step;
+  m.masked.step_us *= step;
   return m;
 }
 
