@@ -24,9 +24,9 @@ constexpr int kMediumDim = 96;
 constexpr int kWideDim = 192;
 
 bool is_wide(const Problem& p) {
-  const bool makes_logits = p.softcap != 0 || p.alibi || p.bias || p.has_text();
+  const bool makes_logits = p.softcap != 0 || p.alibi || p.bias;
   if (std::max(p.d, p.dv) > kMaxDim || makes_logits) return true;
-  return p.dropout > 0 && p.d <= kGroupRows && p.dv > kGroupRows;
+  return (p.dropout > 0 || p.has_text()) && p.d <= kGroupRows && p.dv > kGroupRows;
 }
 
 BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
@@ -256,6 +256,7 @@ std::vector<BackwardConfig> moving_candidates(const Problem& problem, const Limi
   const auto dq = problem.deterministic ? DqAccumulation::serialized : DqAccumulation::atomic;
   BackwardConfig pair = config_of(problem, dq, 2);
   pair.masked = !problem.mask.is_full() && !is_wide(problem);
+  if (problem.has_text() && sm90_head_dim(problem.d) <= kGroupRows) pair.masked = false;
   std::vector<BackwardConfig> legal =
       legal_of({pair, config_of(problem, dq, 1), config_of(problem, DqAccumulation::serialized, 1)},
                problem, limits);

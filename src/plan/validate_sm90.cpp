@@ -389,12 +389,13 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p, const Limits&
 }
 
 bool changes_weights(const BackwardConfig& c) { return makes_logits(c) || c.dropout; }
-// A warpgroup that has both gradients of its keys has no registers left to make logits. For a
-// dropout it has, but where v is wider than 64 columns of q; the tile of keys says which it is.
+// A warpgroup that has both gradients of its keys has no registers left to make logits. For a text,
+// or for a dropout, it has, but where v is wider than 64 columns of q; the tile of keys says which
+// it is.
 bool is_wide(const BackwardConfig& c) {
-  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || makes_logits(c)) return true;
+  if (std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi || c.bias) return true;
   const bool wider_values = c.head_dim <= kGroupRows && c.value_dim > kGroupRows;
-  return c.dropout && (wider_values || c.block_k == kGroupRows);
+  return (c.dropout || c.text) && (wider_values || c.block_k == kGroupRows);
 }
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
@@ -448,7 +449,8 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   if (!c.blocks) return Verdict::yes();
   return all({
       require(!c.ranges, kListsAndRanges),
-      require(!is_wide(c) && !c.dropout, "lists of blocks take d and dv up to ", kNarrowDim,
+      require(!is_wide(c) && !c.dropout && !c.text, "lists of blocks take d and dv up to ",
+              kNarrowDim,
               " in cuda_sm90's backward, without softcap, alibi, bias and dropout, "
               "and without mask_mod and score_mod"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
@@ -489,13 +491,17 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
   });
 }
 
-// A pair's blocks have dq under way meanwhile.
+// A wide pair's blocks have dq under way meanwhile, and where pairs of narrow heads pass by tiles,
+// texts serialize their products (C7511).
 Verdict validate_text(const BackwardConfig& c, const Problem& p) {
   if (!p.has_text()) return Verdict::yes();
   return all({
       validate_length_of_text(p),
-      require(c.cluster == 1,
-              "mask_mod and score_mod have registers for cluster=1 of cuda_sm90's backward"),
+      require(c.cluster == 1 || !is_wide(c),
+              "mask_mod and score_mod have registers for cluster=1 of cuda_sm90's backward with "
+              "block_k=64"),
+      require(!c.masked || c.head_dim > kGroupRows,
+              "mask_mod and score_mod have registers for masked=false with head_dim=", c.head_dim),
       require(!c.softcap && !c.alibi && !c.bias && !c.dropout,
               "cuda_sm90's backward takes mask_mod and score_mod without softcap, alibi, bias and "
               "dropout; cuda_sm80 does"),

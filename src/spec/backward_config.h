@@ -184,7 +184,7 @@ struct BackwardConfig {
     if (sm90_is_wide()) {
       return cluster == 2 && (widest <= 192 || !(persistent || bias || dropout));
     }
-    return !dropout && widest <= (cluster == 2 ? 96 : 64);
+    return !dropout && !text && widest <= (cluster == 2 ? 96 : 64);
   }
   // So many of each. Of wide pairs those who have dv hold k, those who have dk v.
   constexpr int sm90_held_k() const {

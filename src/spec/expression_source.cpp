@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "spec/expression.h"
+#include "spec/quick_text.h"
 
 namespace dfa {
 namespace {
@@ -24,10 +25,12 @@ const char* type_source(ValueType type) {
   return type == ValueType::boolean ? "bool" : type == ValueType::integer ? "int" : "float";
 }
 
-// Values are v0, v1, … and derivatives d0, d1, …, behind a letter for each tree.
+// Values are v0, v1, … and derivatives d0, d1, …, behind a letter for each tree. `quick`: what
+// moves with the score has no more digits than an engine of 16 bits.
 class Statements {
  public:
-  Statements(const Expression& all, std::string prefix) : all_(all), prefix_(std::move(prefix)) {
+  Statements(const Expression& all, std::string prefix, bool quick)
+      : all_(all), prefix_(std::move(prefix)), quick_(quick) {
     for (std::size_t n = 0; n < all.nodes.size(); ++n) add(static_cast<int>(n));
   }
 
@@ -40,8 +43,12 @@ class Statements {
 
   int last() const { return static_cast<int>(all_.nodes.size()) - 1; }
   std::string value(int n) const { return prefix_ + "v" + std::to_string(n); }
-  bool moves(int n) const {
-    return all_.node(n).of_score && all_.node(n).type == ValueType::number;
+  bool moves(int n) const { return moves_with_score(all_.node(n)); }
+  // Of a division: what to multiply by in its place, "" where there is nothing.
+  std::string factor_of(const ExpressionNode& division) const {
+    const float factor = quick_ ? quick_factor(all_, division) : 0;
+    if (factor == 0) return "";
+    return constant_text({.type = ValueType::number, .number = factor});
   }
   std::string slope(int n) const { return moves(n) ? prefix_ + "d" + std::to_string(n) : "0.0f"; }
 
@@ -73,7 +80,11 @@ class Statements {
       case Op::logic_not: return "!" + of(0);
       case Op::bit_not: return "~" + of(0);
       case Op::multiply: return call("text::multiply");
-      case Op::divide: return call("text::divide");
+      case Op::divide: {
+        const std::string factor = factor_of(node);
+        return factor.empty() ? call("text::divide")
+                              : "text::multiply(" + of(0) + ", " + factor + ")";
+      }
       case Op::remainder: return call("text::remainder");
       case Op::add: return call("text::add");
       case Op::subtract: return call("text::subtract");
@@ -94,7 +105,7 @@ class Statements {
       case Op::absolute: return call("text::absolute");
       case Op::least: return call("text::least");
       case Op::largest: return call("text::largest");
-      case Op::tanh: return call("tanhf");
+      case Op::tanh: return call(quick_ && is_of_moving(all_, node) ? "quick_tanh" : "tanhf");
       case Op::exp: return call("expf");
       case Op::log: return call("logf");
       case Op::sqrt: return call("sqrtf");
@@ -122,6 +133,8 @@ class Statements {
         if (!is_moved(0)) return v(0) + " * " + d(1);
         return d(0) + " * " + v(1) + " + " + v(0) + " * " + d(1);
       case Op::divide:
+        if (const std::string factor = factor_of(node); !factor.empty())
+          return d(0) + " * " + factor;
         if (!is_moved(1)) return d(0) + " / " + v(1);
         if (!is_moved(0)) return "-" + own + " * " + d(1) + " / " + v(1);
         return "(" + d(0) + " - " + own + " * " + d(1) + ") / " + v(1);
@@ -145,6 +158,7 @@ class Statements {
 
   const Expression& all_;
   std::string prefix_, text_;
+  bool quick_;
 };
 
 }  // namespace
@@ -157,20 +171,24 @@ std::string user_text_source(const Problem& p) {
       "struct UserText<true> {\n"
       "  static DFA_DEVICE float logit(float score, [[maybe_unused]] const UserTextPlace& at, "
       "float& share) {\n";
-  if (!p.mask_mod.empty()) {
-    const Expression mask = parse_mask_mod(p.mask_mod);
-    const Statements statements(mask, "m");
-    text += statements.text() + "    if (!" + statements.result() +
-            ") {\n      share = 0;\n      return -ptx::infinity();\n    }\n";
+  const bool quick = bytes_of(p.dtype) == 2;
+  // A thread's logits are made side by side: a branch for each would make them one after the other.
+  const bool hides = !p.mask_mod.empty();
+  if (hides) {
+    const Expression expression = parse_mask_mod(p.mask_mod);
+    const Statements mask(expression, "m", quick);
+    text += mask.text() + "    const bool shown = " + mask.result() + ";\n";
   }
-  if (p.score_mod.empty()) {
-    text += "    share = 1;\n    return score;\n";
-  } else {
-    const Expression score = parse_score_mod(p.score_mod);
-    const Statements statements(score, "s");
-    text += statements.text() + "    share = " + statements.slope_of_result() + ";\n    return " +
-            statements.result() + ";\n";
+  std::string logit = "score", slope = "1";
+  if (!p.score_mod.empty()) {
+    const Expression expression = parse_score_mod(p.score_mod);
+    const Statements score(expression, "s", quick);
+    text += score.text();
+    logit = score.result();
+    slope = score.slope_of_result();
   }
+  text += "    share = " + slope + ";\n    return " +
+          (hides ? "shown ? " + logit + " : -ptx::infinity()" : logit) + ";\n";
   return text + "  }\n};\n}  // namespace dfa\n";
 }
 

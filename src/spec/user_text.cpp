@@ -2,6 +2,7 @@
 
 #include "dfa/error.h"
 #include "spec/expression.h"
+#include "spec/quick_text.h"
 
 namespace dfa {
 namespace {
@@ -38,18 +39,18 @@ std::string shown_text(const char* name, const std::string& text,
 
 bool is_constant(const Expression& all, int n) { return all.node(n).op == ExpressionOp::constant; }
 
-int instructions_of(const Expression& all, const ExpressionNode& node) {
+int instructions_of(const Expression& all, const ExpressionNode& node, bool quick) {
   const bool number = node.type == ValueType::number;
   switch (node.op) {
     case ExpressionOp::constant:
     case ExpressionOp::name: return 0;
     case ExpressionOp::divide:
-      if (number) return 16;
+      if (number) return quick && quick_factor(all, node) != 0 ? 1 : 16;
       return is_constant(all, node.operands[1]) ? 6 : 30;
     case ExpressionOp::remainder: return is_constant(all, node.operands[1]) ? 6 : 30;
     case ExpressionOp::exp: return 12;
     case ExpressionOp::sqrt: return 16;
-    case ExpressionOp::tanh:
+    case ExpressionOp::tanh: return quick && is_of_moving(all, node) ? 16 : 20;
     case ExpressionOp::log: return 20;
     case ExpressionOp::pow: return 75;
     case ExpressionOp::sin:
@@ -58,9 +59,9 @@ int instructions_of(const Expression& all, const ExpressionNode& node) {
   }
 }
 
-int instructions_of(const Expression& all) {
+int instructions_of(const Expression& all, bool quick) {
   int sum = 0;
-  for (const ExpressionNode& node : all.nodes) sum += instructions_of(all, node);
+  for (const ExpressionNode& node : all.nodes) sum += instructions_of(all, node, quick);
   return sum;
 }
 
@@ -84,8 +85,9 @@ std::string user_text(const Problem& p) {
 }
 
 int instructions_of_texts(const Problem& p) {
-  return (p.mask_mod.empty() ? 0 : instructions_of(parse_mask_mod(p.mask_mod))) +
-         (p.score_mod.empty() ? 0 : instructions_of(parse_score_mod(p.score_mod)));
+  const bool quick = bytes_of(p.dtype) == 2;
+  return (p.mask_mod.empty() ? 0 : instructions_of(parse_mask_mod(p.mask_mod), quick)) +
+         (p.score_mod.empty() ? 0 : instructions_of(parse_score_mod(p.score_mod), quick));
 }
 
 void require_user_text(const Problem& p) {

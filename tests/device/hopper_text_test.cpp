@@ -91,6 +91,26 @@ TEST_P(HopperText, GradientsMeetTheRule) {
                    hopper, 100);
 }
 
+// Warpgroups that own a gradient each, or both of their keys, in pairs or not.
+TEST_P(HopperText, EveryWayToSumDqMeetsTheRule) {
+  for (const char* way :
+       {"block_k=64,block_q=64,cluster=1,persistent=false,masked=false,dq=atomic",
+        "cluster=1,persistent=false,masked=false,split_q=false,dq=atomic",
+        "cluster=1,persistent=false,masked=false,split_q=false,dq=serialized",
+        "cluster=2,persistent=false,dq=atomic", "cluster=2,persistent=true,dq=atomic",
+        "cluster=2,persistent=true,dq=atomic_fused",
+        "cluster=2,persistent=true,dq=serialized_fused"}) {
+    for (const char* sizes : {"bwd bf16 causal b2 hq8 hk2 sq500 sk700 d64",
+                              "bwd fp16 causal b1 hq4 hk4 sq700 sk500 d128 scale(-1)"}) {
+      const PlanOptions named{
+          .backend = "cuda",
+          .algorithm = Algorithm::flash,
+          .config = std::string("BackwardConfig{target=cuda_sm90,") + way + "}"};
+      EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 8, named)) << way;
+    }
+  }
+}
+
 TEST_P(HopperText, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {
   const std::string line = std::string("fwd bf16 causal b2 hq16 hk2 s1500 d128") + GetParam();
   expect_same_bits(line, on_forward(""), 100);

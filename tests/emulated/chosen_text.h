@@ -16,6 +16,7 @@ namespace dfa {
 namespace emulated {
 
 inline int chosen_text = 0;
+inline bool chosen_quick = true;  // as kernels of 16 bits are given it
 
 inline constexpr const char* kTexts[] = {
     "mask_mod((kv_idx + b) % 5 != h % 5 && (q_idx ^ kv_idx) >> 6 <= 1) "
@@ -39,7 +40,9 @@ struct UserText<true> {
   static DFA_DEVICE float logit(float score, const UserTextPlace& at, float& share) {
     switch (emulated::chosen_text) {
       case 0: return Text0::logit(score, at, share);
-      case 1: return Text1::logit(score, at, share);
+      case 1:
+        return emulated::chosen_quick ? QuickText1::logit(score, at, share)
+                                      : Text1::logit(score, at, share);
       case 2: return Text2::logit(score, at, share);
       case 3: return Text3::logit(score, at, share);
       case 4: return Text4::logit(score, at, share);

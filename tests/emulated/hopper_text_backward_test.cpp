@@ -14,6 +14,16 @@ constexpr BackwardConfig with_text(BackwardConfig config) {
   return config;
 }
 
+// Whose warpgroups have both gradients of their keys.
+constexpr BackwardConfig narrow(DType element, int dim, int cluster, DqAccumulation dq,
+                                bool persistent = false, bool masked = false) {
+  BackwardConfig with = with_text(config(element, dim, 0, cluster, dq, persistent));
+  with.block_q = dim > 64 ? 64 : 128;
+  with.block_k = 128;
+  with.masked = masked;
+  return with;
+}
+
 template <BackwardConfig kConfig>
 void expect_text_right(int text, const std::string& rest) {
   chosen_text = text;
@@ -32,15 +42,30 @@ void expect_texts_right() {
   expect_text_right<kConfig>(5, "causal b1 h1 sq100 sk165");
 }
 
-TEST(EmulatedHopperTextBackward, OfSerializedSumsMeetsTheRule) {
+// Of warpgroups that own a gradient each.
+TEST(EmulatedHopperTextBackward, OfAGradientEachMeetsTheRule) {
   expect_texts_right<with_text(config(kBf16, 128, 0))>();
-}
-
-TEST(EmulatedHopperTextBackward, OfNarrowHeadsMeetsTheRule) {
   expect_texts_right<with_text(config(kFp16, 64, 0, 1, atomic))>();
 }
 
+TEST(EmulatedHopperTextBackward, OfBothGradientsInPairsMeetsTheRule) {
+  expect_texts_right<narrow(kBf16, 64, 2, atomic_fused, true)>();
+  expect_texts_right<narrow(kFp16, 128, 2, atomic, true, true)>();
+}
+
+TEST(EmulatedHopperTextBackward, OfBothGradientsInSingleBlocksMeetsTheRule) {
+  expect_texts_right<narrow(kFp16, 64, 1, serialized)>();
+  expect_texts_right<narrow(kBf16, 128, 1, serialized)>();
+}
+
 #ifdef DFA_EVERY_CASE
+TEST(EmulatedHopperTextBackward, OfBothGradientsInOtherGridsMeetsTheRule) {
+  expect_texts_right<narrow(kBf16, 64, 2, serialized)>();
+  expect_texts_right<narrow(kBf16, 96, 2, serialized_fused, true)>();
+  expect_texts_right<narrow(kBf16, 128, 2, serialized, false, true)>();
+  expect_texts_right<narrow(kBf16, 128, 2, atomic_fused, true, true)>();
+}
+
 TEST(EmulatedHopperTextBackward, OfWideHeadsMeetsTheRule) {
   expect_texts_right<with_text(config(kBf16, 256, 0, 1, atomic))>();
 }
@@ -50,6 +75,8 @@ TEST(EmulatedHopperTextBackward, OfWideHeadsMeetsTheRule) {
 TEST(EmulatedHopperTextBackward, OfPackedSequences) {
   for (int text : {0, 1, 2, 4, 5}) {
     expect_text_right<packed(with_text(config(kBf16, 64, 0, 1, atomic)))>(
+        text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
+    expect_text_right<packed(narrow(kBf16, 128, 2, atomic, false, true))>(
         text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
   }
 }

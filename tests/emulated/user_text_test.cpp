@@ -17,14 +17,19 @@ TEST(EmulatedUserText, WhatIsCompiledHereIsWhatADeviceIsGiven) {
   std::ifstream file(std::string(DFA_SOURCE_DIR) + "/tests/emulated/user_texts.h");
   std::stringstream all;
   all << file.rdbuf();
-  for (int n = 0; n < 6; ++n) {
+  const auto expect_there = [&](const char* type, int n, const std::string& name) {
     const std::string source =
-        user_text_source(parse_problem(std::string("fwd fp32 h1 s8 d64 ") + kTexts[n]));
+        user_text_source(parse_problem("fwd " + (type + (" h1 s8 d64 " + std::string(kTexts[n])))));
     const std::string begin = "struct UserText<true> {", end = "}  // namespace dfa";
     const auto from = source.find(begin) + begin.size();
-    const std::string body =
-        "struct Text" + std::to_string(n) + " {" + source.substr(from, source.find(end) - from);
+    const std::string body = "struct " + name + " {" + source.substr(from, source.find(end) - from);
     EXPECT_NE(all.str().find(body), std::string::npos) << body;
+  };
+  for (int n = 0; n < 6; ++n) {
+    expect_there("fp32", n, "Text" + std::to_string(n));
+    for (const char* type : {"bf16", "fp16"}) {
+      expect_there(type, n, (n == 1 ? "QuickText" : "Text") + std::to_string(n));
+    }
   }
 }
 
@@ -37,6 +42,7 @@ constexpr Config with_text(Config config, bool rest = false) {
 template <DType kElement, int kDim, bool kVarlen = false, bool kRest = false>
 void expect_right(int text, const std::string& rest) {
   chosen_text = text;
+  chosen_quick = bytes_of(kElement) == 2;
   const std::string line = std::string("fwdbwd ") + name_of(kElement) + " " + rest + " d" +
                            std::to_string(kDim) + " " + kTexts[text];
   expect_both_right<with_text(portable_forward(kElement, kDim, kVarlen), kRest),

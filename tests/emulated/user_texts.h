@@ -1,6 +1,6 @@
 // clang-format off
 // What user_text_source() makes of the texts in user_text_test.cpp, which sees that it is so, in structs of
-// other names.
+// other names; QuickText1 is Text1 of 16 bits.
 
 struct Text0 {
   static DFA_DEVICE float logit(float score, [[maybe_unused]] const UserTextPlace& at, float& share) {
@@ -21,10 +21,7 @@ struct Text0 {
     [[maybe_unused]] const int mv14 = 1;
     [[maybe_unused]] const bool mv15 = mv13 <= mv14;
     [[maybe_unused]] const bool mv16 = mv8 && mv15;
-    if (!mv16) {
-      share = 0;
-      return -ptx::infinity();
-    }
+    const bool shown = mv16;
     [[maybe_unused]] const float sv0 = score;
     [[maybe_unused]] const float sd0 = 1.0f;
     [[maybe_unused]] const float sv1 = 0.05f;
@@ -41,7 +38,7 @@ struct Text0 {
     [[maybe_unused]] const float sv12 = text::subtract(sv0, sv11);
     [[maybe_unused]] const float sd12 = sd0 - 0.0f;
     share = sd12;
-    return sv12;
+    return shown ? sv12 : -ptx::infinity();
   }
 };
 
@@ -114,12 +111,9 @@ struct Text2 {
     [[maybe_unused]] const bool mv15 = !mv14;
     [[maybe_unused]] const bool mv16 = mv11 && mv15;
     [[maybe_unused]] const bool mv17 = mv6 || mv16;
-    if (!mv17) {
-      share = 0;
-      return -ptx::infinity();
-    }
+    const bool shown = mv17;
     share = 1;
-    return score;
+    return shown ? score : -ptx::infinity();
   }
 };
 
@@ -212,10 +206,7 @@ struct Text4 {
     [[maybe_unused]] const int mv6 = 40;
     [[maybe_unused]] const bool mv7 = mv5 > mv6;
     [[maybe_unused]] const bool mv8 = mv4 && mv7;
-    if (!mv8) {
-      share = 0;
-      return -ptx::infinity();
-    }
+    const bool shown = mv8;
     [[maybe_unused]] const int sv0 = at.kv_idx;
     [[maybe_unused]] const int sv1 = 11;
     [[maybe_unused]] const int sv2 = text::remainder(sv0, sv1);
@@ -237,7 +228,7 @@ struct Text4 {
     [[maybe_unused]] const float sv16 = sv4 ? sv6 : sv15;
     [[maybe_unused]] const float sd16 = sv4 ? 0.0f : sd15;
     share = sd16;
-    return sv16;
+    return shown ? sv16 : -ptx::infinity();
   }
 };
 
@@ -262,5 +253,54 @@ struct Text5 {
     [[maybe_unused]] const float sd14 = sd0 - 0.0f;
     share = sd14;
     return sv14;
+  }
+};
+
+struct QuickText1 {
+  static DFA_DEVICE float logit(float score, [[maybe_unused]] const UserTextPlace& at, float& share) {
+    [[maybe_unused]] const float sv0 = 5.0f;
+    [[maybe_unused]] const float sv1 = score;
+    [[maybe_unused]] const float sd1 = 1.0f;
+    [[maybe_unused]] const float sv2 = 5.0f;
+    [[maybe_unused]] const float sv3 = text::multiply(sv1, 0.2f);
+    [[maybe_unused]] const float sd3 = sd1 * 0.2f;
+    [[maybe_unused]] const float sv4 = quick_tanh(sv3);
+    [[maybe_unused]] const float sd4 = (1 - sv4 * sv4) * sd3;
+    [[maybe_unused]] const float sv5 = text::multiply(sv0, sv4);
+    [[maybe_unused]] const float sd5 = sv0 * sd4;
+    [[maybe_unused]] const float sv6 = 0.1f;
+    [[maybe_unused]] const int sv7 = at.h;
+    [[maybe_unused]] const float sv8 = static_cast<float>(sv7);
+    [[maybe_unused]] const float sv9 = text::multiply(sv6, sv8);
+    [[maybe_unused]] const float sv10 = text::add(sv5, sv9);
+    [[maybe_unused]] const float sd10 = sd5 + 0.0f;
+    [[maybe_unused]] const int sv11 = at.kv_idx;
+    [[maybe_unused]] const int sv12 = 4;
+    [[maybe_unused]] const bool sv13 = sv11 < sv12;
+    [[maybe_unused]] const float sv14 = score;
+    [[maybe_unused]] const float sd14 = 1.0f;
+    [[maybe_unused]] const float sv15 = 0.5f;
+    [[maybe_unused]] const float sv16 = text::least(sv14, sv15);
+    [[maybe_unused]] const float sd16 = text::takes_second_least(sv14, sv15) ? 0.0f : sd14;
+    [[maybe_unused]] const float sv17 = score;
+    [[maybe_unused]] const float sd17 = 1.0f;
+    [[maybe_unused]] const float sv18 = text::negate(sv17);
+    [[maybe_unused]] const float sd18 = -sd17;
+    [[maybe_unused]] const float sv19 = score;
+    [[maybe_unused]] const float sd19 = 1.0f;
+    [[maybe_unused]] const float sv20 = text::absolute(sv19);
+    [[maybe_unused]] const float sd20 = sv19 > 0 ? sd19 : sv19 < 0 ? -sd19 : 0.0f;
+    [[maybe_unused]] const float sv21 = text::negate(sv20);
+    [[maybe_unused]] const float sd21 = -sd20;
+    [[maybe_unused]] const float sv22 = expf(sv21);
+    [[maybe_unused]] const float sd22 = sv22 * sd21;
+    [[maybe_unused]] const float sv23 = text::largest(sv18, sv22);
+    [[maybe_unused]] const float sd23 = text::takes_second_largest(sv18, sv22) ? sd22 : sd18;
+    [[maybe_unused]] const float sv24 = sv13 ? sv16 : sv23;
+    [[maybe_unused]] const float sd24 = sv13 ? sd16 : sd23;
+    [[maybe_unused]] const float sv25 = text::add(sv10, sv24);
+    [[maybe_unused]] const float sd25 = sd10 + sd24;
+    share = sd25;
+    return sv25;
   }
 };

@@ -75,7 +75,7 @@ TEST(HopperText, TilesThatHaveNoRegistersAreRefused) {
             std::string::npos);
 }
 
-TEST(HopperText, BackwardsTakeSingleBlocks) {
+TEST(HopperText, BackwardsArePlannedAsPlainOnesAreUpTo128Columns) {
   for (const char* sizes :
        {" causal b1 h4 s512 d64", " b2 hq8 hk2 sq300 sk500 d128 window(60,9)",
         " causal b1 h4 s1000 d192 sink", " causal b1 h4 s4096 d256",
@@ -87,7 +87,10 @@ TEST(HopperText, BackwardsTakeSingleBlocks) {
       EXPECT_EQ(config.target, Target::cuda_sm90) << to_line(p);
       const Verdict legal = validate_config(config, p, kHopper90);
       EXPECT_TRUE(legal) << to_line(p) << ": " << legal.reason;
-      EXPECT_TRUE(config.text && config.cluster == 1 && config.sm90_is_wide());
+      const bool wide = p.d > 128;
+      EXPECT_EQ(config.sm90_is_wide(), wide) << to_line(p);
+      EXPECT_TRUE(config.text && (config.cluster == 1 || !wide));
+      EXPECT_FALSE(config.masked && p.d <= 64);
       EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
       EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm90);
       EXPECT_TRUE(sm90_backward_fits(p, kHopper90));
@@ -113,8 +116,35 @@ TEST(HopperText, BackwardsThatItDoesNotTakeAreThePortableKernels) {
   }
   const Problem p = parse_problem(std::string("bwd bf16 h2 s512 d128") + kMask);
   BackwardConfig pair = hopper_backward(p);
-  pair.cluster = 2;
+  EXPECT_EQ(pair.cluster, 2);
+  pair = {.target = Target::cuda_sm90,
+          .element = p.dtype,
+          .head_dim = 128,
+          .value_dim = 128,
+          .warps = 8,
+          .ctas = 1,
+          .dq = DqAccumulation::atomic,
+          .cluster = 2,
+          .text = true};
   has(validate_config(pair, p, kHopper90).reason, "registers for cluster=1");
+  pair.cluster = 1;
+  EXPECT_TRUE(validate_config(pair, p, kHopper90));
+}
+
+TEST(HopperText, PairsOfFewColumnsPassNoTilesBy) {
+  const Problem p = parse_problem(std::string("bwd bf16 causal h16 s2048 d64") + kMask);
+  BackwardConfig pair = hopper_backward(p);
+  EXPECT_EQ(pair.cluster, 2);
+  EXPECT_TRUE(validate_config(pair, p, kHopper90));
+  pair.masked = true;
+  EXPECT_NE(validate_config(pair, p, kHopper90).reason.find("masked=false"), std::string::npos);
+}
+
+// A list of blocks has kernels of its own.
+TEST(HopperText, ListsOfBlocksAreBesideNoText) {
+  const Problem p = parse_problem(std::string("bwd bf16 h16 s512 d128 blocks(64x128)") + kMask);
+  EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80);
+  EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("without mask_mod"), std::string::npos);
 }
 
 }  // namespace

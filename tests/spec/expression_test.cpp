@@ -207,12 +207,17 @@ TEST(Expression, InstructionsOfTextsAreCounted) {
   const auto count = [](const char* text) {
     return instructions_of_texts(parse_problem(std::string("fwd bf16 h1 s8 d64 ") + text));
   };
+  const auto count_of_fp32 = [](const char* text) {
+    return instructions_of_texts(parse_problem(std::string("fwd fp32 h1 s8 d64 ") + text));
+  };
   EXPECT_EQ(count(""), 0);
   EXPECT_EQ(count("mask_mod(kv_idx<=q_idx)"), 1);
   EXPECT_EQ(count("mask_mod(kv_idx<=q_idx) score_mod(score+score)"), 2);
   EXPECT_EQ(count("mask_mod(kv_idx%7==h)"), 7);
   EXPECT_EQ(count("mask_mod(kv_idx/sq==h)"), 31);
-  EXPECT_EQ(count("score_mod(2.0f*tanh(score/2.0f))"), 37);
+  EXPECT_EQ(count("score_mod(2.0f*tanh(score/2.0f))"), 18);
+  EXPECT_EQ(count("score_mod(score+tanh(h/2.0f))"), 38);
+  EXPECT_EQ(count_of_fp32("score_mod(2.0f*tanh(score/2.0f))"), 37);
   EXPECT_EQ(count("score_mod(sin(score)+cos(score))"), 241);
 }
 
@@ -232,20 +237,38 @@ TEST(Expression, SourceIsOfTheTree) {
       "    [[maybe_unused]] const int mv0 = at.kv_idx;\n"
       "    [[maybe_unused]] const int mv1 = at.q_idx;\n"
       "    [[maybe_unused]] const bool mv2 = mv0 <= mv1;\n"
-      "    if (!mv2) {\n"
-      "      share = 0;\n"
-      "      return -ptx::infinity();\n"
-      "    }\n"
+      "    const bool shown = mv2;\n"
       "    [[maybe_unused]] const float sv0 = score;\n"
       "    [[maybe_unused]] const float sd0 = 1.0f;\n"
       "    [[maybe_unused]] const float sv1 = 0.5f;\n"
       "    [[maybe_unused]] const float sv2 = text::multiply(sv0, sv1);\n"
       "    [[maybe_unused]] const float sd2 = sd0 * sv1;\n"
       "    share = sd2;\n"
-      "    return sv2;\n"
+      "    return shown ? sv2 : -ptx::infinity();\n"
       "  }\n"
       "};\n"
       "}  // namespace dfa\n");
+}
+
+// What moves with the score has 16 bits' digits there, and what stands still the same everywhere.
+TEST(Expression, SourceOf16BitsIsQuickWhereItMoves) {
+  const auto source = [](const char* type, const char* text) {
+    return user_text_source(
+        parse_problem(std::string("fwd ") + type + " h1 s8 d64 score_mod(" + text + ")"));
+  };
+  const auto has = [&](const char* type, const char* text, const char* part) {
+    return source(type, text).find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has("bf16", "tanh(score/8)", "text::multiply(sv0, 0.125f)"));
+  EXPECT_TRUE(has("fp16", "tanh(score/8)", "quick_tanh("));
+  EXPECT_FALSE(has("fp16", "tanh(score/8)", " / "));
+  EXPECT_TRUE(has("fp32", "tanh(score/8)", "text::divide("));
+  EXPECT_TRUE(has("fp32", "tanh(score/8)", "tanhf("));
+  EXPECT_TRUE(has("bf16", "score+tanh(h/8.0f)", "text::divide("));
+  EXPECT_TRUE(has("bf16", "score+tanh(h/8.0f)", "= tanhf("));
+  for (const char* text : {"score/h", "score/2e-38f", "score/INFINITY", "8/score"}) {
+    EXPECT_TRUE(has("bf16", text, "text::divide(")) << text;
+  }
 }
 
 }  // namespace

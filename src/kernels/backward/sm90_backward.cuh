@@ -40,7 +40,7 @@ struct Sm90Backward {
   // Done in the step before where kLseAhead: a step's own reads of shared memory would stand behind
   // additions to dq.
   static DFA_DEVICE void await_tile(const Shared& shared, Sums& sums) {
-    Keys::load_pairs(sums.lse, shared.lse());
+    if constexpr (!HalfStep::kTextFirst) Keys::load_pairs(sums.lse, shared.lse());
     shared.d_o.wait_full();
   }
 

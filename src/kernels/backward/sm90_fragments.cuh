@@ -154,26 +154,32 @@ struct Sm90Fragments {
 
   using Biases = TransposedBias<kConfig.bias>;
   using Text = TransposedText<kConfig.text>;
+  static constexpr int kTextsAtOnce = 2;  // fragments
 
   // Of logits that are not plain: weights go out rounded, and scores become what ds takes for
   // weights. Capped ones, which are tanh by now, have less of it by the derivative 1 - tanh^2,
   // which is 0 where a mask hides, of -inf. factor: of scores in exponents of 2. kept: of a
   // dropout (DropoutMask::draw_for_two), which marks by a sign what ds takes for dropped weights.
   // What a text's derivative is where weights are 0 reaches nobody.
+  // lse_of(n): the pair of fragment n.
+  template <typename LseOf>
   static DFA_DEVICE void weigh_logits(Scores& scores, Operand& rounded, float factor,
-                                      const Pairs& lse, const Alibi& alibi, const Biases& biases,
+                                      const LseOf& lse_of, const Alibi& alibi, const Biases& biases,
                                       const Text& text, unsigned kept) {
-    int query = text.query();
+    auto operands = text.operands();
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
+      const float2 lse = lse_of(n);
       float weights[4];
-      if (kConfig.text && n > 0) query = text.query_behind(scores[n - 1][3]);
+      if (kConfig.text && n >= kTextsAtOnce) {
+        operands = text.operands_behind(scores[n - kTextsAtOnce]);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& score = scores[n][i];
         float share = 1;
-        if constexpr (kConfig.text) score = text.logit(score, query + n * 8 + i % 2, i, share);
-        float exponent = fmaf(score, factor, -(i % 2 ? lse[n].y : lse[n].x));
+        if constexpr (kConfig.text) score = text.logit(score, operands, n, i, share);
+        float exponent = fmaf(score, factor, -(i % 2 ? lse.y : lse.x));
         if constexpr (kConfig.alibi) exponent = alibi.less(exponent, n, i);
         if constexpr (kConfig.bias) exponent = biases.more(exponent, n, i);
         weights[i] = ptx::exp2(exponent);

@@ -77,19 +77,43 @@ struct Sm90HalfStep {
     Keys::template queue_scores<kConfig.value_dim>(dp, sums.v, rows, d_o);
   }
 
+  // Of a text, which makes p and its derivative for ds at once. Where registers do not last for it
+  // beside dp, no product of the warpgroup's runs meanwhile: the other one's do. Then lse is read
+  // here, too, a fragment ahead.
+  static constexpr bool kTextFirst = kConfig.text && kHalves == 1;
+  template <int kAt, typename Tile>
+  static DFA_DEVICE void weigh_text(const KernelArgs& args, const Seqlen& seq, int head, int query,
+                                    int key, const Tile& at, Sums& sums, Operand& p) {
+    using Text = typename Keys::Text;
+    const int lane = static_cast<int>(Keys::lane());
+    const Text text(args, seq, head, query + kAt * kHalf + lane % 4 * 2,
+                    key + Keys::warp_row() + lane / 4);
+    const unsigned from = at.lse() + lane % 4 * 8;
+    float2 ahead = kTextFirst ? ptx::load_shared_2(from) : float2{};
+    const auto lse_of = [&](int n) {
+      if constexpr (!kTextFirst) return sums.lse[n];
+      const float2 lse = ahead;
+      if (n + 1 < Keys::kQueries) ahead = ptx::load_shared_2(from + (n + 1) * 32);
+      return lse;
+    };
+    Keys::weigh_logits(sums.p[kAt], p, Text::kToExponents, lse_of, {}, {}, text, 0);
+  }
+
   // p of a part of the queries, and its products for dv: those of the first start while the second
-  // is weighed.
-  static constexpr int kParts = kHalves == 1 ? 2 : 1;
+  // is weighed. A text has made it.
+  static constexpr int kParts = kHalves == 1 && !kConfig.text ? 2 : 1;
   template <int kAt, int kPart>
   static DFA_DEVICE void make_p(const KernelArgs& args, Sums& sums, Operand& p, unsigned d_o,
                                 unsigned delta, unsigned kept) {
     constexpr int kFrom = kPart * Keys::kSteps / kParts, kTo = kFrom + Keys::kSteps / kParts;
-    Keys::template exp2<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
+    if constexpr (!kConfig.text) {
+      Keys::template exp2<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
+    }
     if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
     if constexpr (kConfig.dropout) {
       Keys::template mark_dropped<kFrom, kTo>(sums.p[kAt], kept);
       Keys::template round_kept<kFrom, kTo>(p, sums.p[kAt]);
-    } else {
+    } else if constexpr (!kConfig.text) {
       Keys::template round<kFrom, kTo>(p, sums.p[kAt]);
     }
     Keys::template queue_gradient<kAt == 0 && kPart == 0, kFrom, kTo>(sums.dv, p, d_o);
@@ -155,7 +179,7 @@ struct Sm90HalfStep {
     const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
     const unsigned d_o = at.d_o.tile() + kAt * panel_bytes(kHalf);
     Scores dp;
-    queue_dp(dp, sums, at.base, group, d_o);
+    if constexpr (!kTextFirst) queue_dp(dp, sums, at.base, group, d_o);
     if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
     hide(sums.p[kAt], sums, args, at, seq, query + kAt * kHalf, key);
     if constexpr (kConfig.blocks) at.hide_unlisted(sums.p[kAt], args, kAt * kHalf, key);
@@ -164,6 +188,8 @@ struct Sm90HalfStep {
     if constexpr (!kDrawsAhead) {
       kept = draw<kAt>(args, seq, head, query + kAt * kHalf, key, at.base, group);
     }
+    if constexpr (kConfig.text) weigh_text<kAt>(args, seq, head, query, key, at, sums, p[kAt]);
+    if constexpr (kTextFirst) queue_dp(dp, sums, at.base, group, d_o);
     make_p<kAt, 0>(args, sums, p[kAt], d_o, delta, kept);
     if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta, kept);
 

@@ -136,9 +136,9 @@ struct Sm90PairBackward {
   static constexpr bool kSeqAgain = kConfig.head_dim > kPanelColumns;
 
   // Where registers last for reading lse ahead of the products of scores.
-  static constexpr bool kLseFirst = kHalves == 1;
+  static constexpr bool kLseFirst = kHalves == 1 && !HalfStep::kTextFirst;
   static DFA_DEVICE void await_tile(const Step& at, Sums& sums) {
-    if constexpr (!kLseFirst) Keys::load_pairs(sums.lse, at.lse());
+    if constexpr (kHalves > 1) Keys::load_pairs(sums.lse, at.lse());
     at.d_o.wait_full();
   }
 

@@ -282,8 +282,8 @@ struct Sm90WideBackward {
   // Where registers last for a share beside the next p or ds it is added a step after it was made,
   // beside that step's products, so that neither p nor ds waits behind additions. Serialized sums
   // are not: a semaphore would be held a step longer.
-  static constexpr bool kAddsLate =
-      kPaired && !Dq::kSerialized && kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
+  static constexpr bool kAddsLate = kPaired && !Dq::kSerialized && !kConfig.text &&
+                                    kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
   struct Made {
     typename Dq::Share share;
     bool waits = false;  // to be added
@@ -438,7 +438,8 @@ struct Sm90WideBackward {
       text = {at.args, seq, at.walk.head, first.query, first.key};
       factor = text.kToExponents;
     }
-    Keys::weigh_logits(of.p, p, factor, of.lse, alibi, of.biases, text, of.draws.kept(at));
+    const auto lse_of = [&](int n) { return of.lse[n]; };
+    Keys::weigh_logits(of.p, p, factor, lse_of, alibi, of.biases, text, of.draws.kept(at));
     tell_p(at, of.p);
   }
 

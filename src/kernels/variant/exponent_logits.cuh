@@ -7,6 +7,7 @@
 #include "kernels/tile/product.cuh"
 #include "kernels/variant/bias.cuh"
 #include "kernels/variant/fragment_text.cuh"
+#include "kernels/variant/quick_tanh.cuh"
 
 // What becomes of scores in Hopper's kernels, where each instruction of a score costs some
 // hundredth of the kernel: they become what has the weight exp2(magnitude_log2 * value - …), so
@@ -19,24 +20,6 @@
 //   bias       likewise, and log2(e) * bias more, or hidden
 // Factors come folded so (LogitArgs).
 namespace dfa {
-
-inline constexpr float kTanhIsOne = 7.9f;  // from here on
-
-// tanh by a quotient of polynomials, to 6e-7 of its value: one multi-function instruction, of which
-// a softmax has one itself. By exp2 it would be two, and digits would cancel where a cap is far
-// above its logits; tanh.approx has 11 bits, too few for lse. NaN stays.
-DFA_DEVICE float quick_tanh(float x, float most = kTanhIsOne) {
-  x = ptx::clamp(x, most);
-  const float y = x * x;
-  float p = fmaf(y, -6.278010447e-9f, 7.238069575e-6f);
-  p = fmaf(y, p, 2.706483438e-3f);
-  p = fmaf(y, p, 0.1272222999f);
-  p = fmaf(y, p, 0.999999827f);
-  float q = fmaf(y, 1.980383579e-4f, 2.289323303e-2f);
-  q = fmaf(y, q, 0.460554179f);
-  q = fmaf(y, q, 1.f);
-  return x * p * ptx::reciprocal(q);
-}
 
 // Scores become tanh(score * factor), but what is hidden by -inf before (`kTold`) stays so. What no
 // score exceeds is made to wait for those of fragments before: left to itself the compiler makes

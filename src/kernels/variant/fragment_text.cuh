@@ -77,6 +77,7 @@ class TransposedText {
                             int query, int key) {
     if constexpr (kText) {
       scale_ = args.scale;
+      zero_ = static_cast<unsigned>(args.b) >> 31;
       batch_ = seq.batch + DropoutArgs::of(args).first_batch;
       head_ = head;
       query_ = query;
@@ -86,23 +87,34 @@ class TransposedText {
     }
   }
 
-  // The first query, once this score is there.
-  DFA_DEVICE int query_behind(float score) const { return wait_for(score, query_); }
-  DFA_DEVICE int query() const { return query_; }
+  // The scale and the first query, once these scores are there.
+  struct Operands {
+    float scale;
+    int query;
+  };
+  DFA_DEVICE Operands operands() const { return {scale_, query_}; }
+  DFA_DEVICE Operands operands_behind(const float (&scores)[4]) const {
+    const unsigned last = __float_as_uint(scores[0]) | __float_as_uint(scores[1]) |
+                          __float_as_uint(scores[2]) | __float_as_uint(scores[3]);
+    const unsigned none = last & zero_;
+    return {__uint_as_float(__float_as_uint(scale_) ^ none),
+            static_cast<int>(static_cast<unsigned>(query_) ^ none)};
+  }
 
   // The logit of a score of value i of a fragment of queries, and what of its gradient goes to
   // scale * score. Pairs are hidden by -inf: those that were before, those that the text hides, and
   // those behind the last query, of which nothing is said.
-  DFA_DEVICE float logit(float score, int query, int i, float& share) const {
+  DFA_DEVICE float logit(float score, const Operands& operands, int n, int i, float& share) const {
+    const int query = operands.query + n * 8 + i % 2;
     const UserTextPlace at{batch_, head_, query, key_ + i / 2 * 8, sq_, sk_};
-    const float logit = UserText<kText>::logit(scale_ * score, at, share);
-    if (score != -ptx::infinity() && query < sq_ && !(logit < kBiasHides)) return logit;
-    share = 0;
-    return -ptx::infinity();
+    const float logit = UserText<kText>::logit(operands.scale * score, at, share);
+    const bool hidden = (score == -ptx::infinity()) | (query >= sq_) | (logit < kBiasHides);
+    return hidden ? -ptx::infinity() : logit;
   }
 
  private:
   float scale_ = 0;
+  unsigned zero_ = 0;
   int batch_ = 0, head_ = 0, query_ = 0, key_ = 0, sq_ = 0, sk_ = 0;
 };
 

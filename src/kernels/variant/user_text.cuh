@@ -2,6 +2,7 @@
 
 #include "kernels/device.h"
 #include "kernels/ptx/arithmetic.cuh"
+#include "kernels/variant/quick_tanh.cuh"
 
 // What the text of a mask_mod or a score_mod is made of on a device
 // (docs/design/0036-user-text.md). UserText<true> is written for each problem from the trees that
