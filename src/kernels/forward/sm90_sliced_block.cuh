@@ -25,7 +25,7 @@ requires(kConfig.sliced()) struct Sm90ForwardBlock<kConfig> {
   static constexpr int kQueryRows = kConfig.query_rows();
   static constexpr bool kSplitKv = kConfig.num_splits > 0 || kConfig.split_kv;
   static constexpr bool kVarlen = kConfig.varlen;
-  static constexpr bool kHelped = false;
+  static constexpr bool kHelped = false, kTransposed = false;
   using Seqlen = SeqlenInfo<kVarlen>;
   using Order = TileOrder<kVarlen>;
   using Logits = ExponentLogits<kConfig>;
