@@ -165,8 +165,7 @@ CompiledKernel Nvrtc::compile(const CompileRequest& request) const {
   if (const std::string why = refusal(report, nvrtc.version, most_spilled); !why.empty()) {
     throw CompileError(what + " " + why, kernel.log);
   }
-  // A few registers are a text's price: with 24 bytes Hopper's backward has twice the rate of
-  // kernels that hold all (results/studies/hopper_texts_h200.txt).
+  // A few registers are a text's price: its writer is told of more.
   if (request.preamble.empty() || report.spill_bytes > kMostSpilled) {
     kernel.warning = spill_warning(report, nvrtc.version);
   }

@@ -19,9 +19,9 @@ class CompileTest : public OnArchitectures {
     limits_ = gpu_limits(GetParam().number);
   }
 
-  void compile(const std::vector<KernelLaunch>& launches) {
+  void compile(const std::vector<KernelLaunch>& launches, int spilled = 0) {
     for (const KernelLaunch& launch : launches) {
-      compile_without_stack(kernels_, request_of(launch, GetParam().name));
+      compile_without_stack(kernels_, request_of(launch, GetParam().name), spilled);
     }
   }
 

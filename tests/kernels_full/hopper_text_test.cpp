@@ -1,5 +1,5 @@
 // Hopper's own kernels with masks and logits that are texts, as plans take them where they are
-// named: compiled without a spill.
+// named: forwards compiled without a spill, backwards with a small one at most.
 #include "kernels_full/compile_test.h"
 
 namespace dfa::cuda {
@@ -38,7 +38,9 @@ TEST_P(HopperText, ForwardsCompileWithoutSpills) {
   compile_named("bf16 causal b4 h16 s4096 d64 softcap(3) alibi sink", kMask);
 }
 
-TEST_P(HopperText, BackwardsCompileWithoutSpills) {
+// Pairs of 128 columns have no registers for all that a text needs (0036).
+TEST_P(HopperText, BackwardsSpillAFewRegistersAtMost) {
+  constexpr int kFew = 32;
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const char* sizes :
        cases({"bf16 causal b4 h16 s4096 d128"},
@@ -53,7 +55,7 @@ TEST_P(HopperText, BackwardsCompileWithoutSpills) {
       SCOPED_TRACE(to_line(p));
       const BackwardConfig config = asked_backward("target=cuda_sm90", p, limits_);
       ASSERT_EQ(config.target, Target::cuda_sm90);
-      compile(backward_launches(p, config));
+      compile(backward_launches(p, config), kFew);
     }
   }
 }

@@ -45,14 +45,19 @@ CompiledKernel TestKernels::compile(const CompileRequest& request) {
   return *file->store.get(request).code;
 }
 
-// A user's text may spill a few registers, and CUDA's sines have a stack for angles beyond 105615.
-static int stack_of(const CompileRequest& request) { return request.preamble.empty() ? 0 : 32; }
+// CUDA's sines have one for angles beyond 105615, which a user's text may name.
+static int stack_of(const CompileRequest& request) {
+  const bool sines = request.preamble.find("sinf(") != std::string::npos ||
+                     request.preamble.find("cosf(") != std::string::npos;
+  return sines ? 32 : 0;
+}
 
-CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest& request) {
+CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest& request,
+                                     int spilled) {
   try {
     CompiledKernel kernel = kernels.compile(request);
     EXPECT_EQ(kernel.warning, "") << request.name_expression;
-    EXPECT_LE(kernel.stack_bytes, stack_of(request)) << request.name_expression;
+    EXPECT_LE(kernel.stack_bytes, stack_of(request) + spilled) << request.name_expression;
     EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
     return kernel;
   } catch (const Error& error) {

@@ -41,6 +41,14 @@ struct Sm90DqPostprocess {
       Keys::rounding_warp(shared.base).round_shares(args);
     }
   }
+
+  // By a thread: of packed sequences who adds waits for v, and with it for zeros to add to.
+  static DFA_DEVICE void await_zeros(const KernelArgs& args, const Shared& shared) {
+    if constexpr (kConfig.clears_packed()) {
+      Zeros::wait_for_packed_tiles(args, Keys::told_work_tile(shared));
+      ptx::arrive(shared.v_full());
+    }
+  }
 };
 
 }  // namespace dfa

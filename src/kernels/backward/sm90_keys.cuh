@@ -529,12 +529,6 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         });
   }
 
-  // Who adds waits for v, and with it for zeros to add to.
-  static DFA_DEVICE void await_zeros(const KernelArgs& args, const Shared& shared) {
-    Zeros::wait_for_packed_tiles(args, told_work_tile(shared));
-    ptx::arrive(shared.v_full());
-  }
-
   // The first warpgroup, where it does nothing else. Its last warp may round, or zero, others' dq.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::setmaxnreg_dec<kGiven>();
@@ -542,9 +536,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       copy(a, shared);
     } else if (threadIdx.x < 64) {
       if ((Dq::kSerialized || kPersistent) && threadIdx.x == 32) serve_dq_semaphore(a, shared);
-      if constexpr (kConfig.clears_packed()) {
-        if (threadIdx.x == 32) await_zeros(a.args, shared);
-      }
+      if (threadIdx.x == 32) Sm90DqPostprocess<kConfig, Sm90Keys>::await_zeros(a.args, shared);
     } else if (threadIdx.x < 96) {
       if (threadIdx.x == 64) Sm90SemaphoreReleaser<kConfig, Sm90Keys>::run(a.args, shared);
     } else {
