@@ -7,25 +7,17 @@ that see keys of their own are packed sequences: one call of dfa.attention_varle
 """
 
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.autograd import forward_ad
 
 from dfa._attention import attention
-from dfa._logits import softcap_of
-from dfa._shapes import lies_apart, scale_of, window_of
-from dfa._torch_calls import DTYPES
-from dfa._torch_varlen import attention_varlen
+from dfa._segments_packed import Packed, may_be_packed
 
 _BLOCK = 1 << 24  # elements of a mask that are looked at together
-_MOST_ROWS = 1 << 28  # of all packed sequences, for kernels
-# Keys that a sequence has on average, above which a GPU has a call for each: of packed sequences portable kernels run, dense
-# ones have Hopper's. Alone, sequences of 512 came to 80 TFLOP/s on an H200, of 630 to 200; where they are even is not measured.
-_MOST_KEYS_ON_GPU = 768
 
 
 class Segment(NamedTuple):
@@ -51,39 +43,6 @@ class Segments(tuple):
             seen = [row for segment in seen for row in _single_rows(segment)]
         window = _window_of_all(seen)
         return None if window is None else Packed(seen, window)
-
-
-class Packed:
-    """Segments as packed sequences, the same window (left, right) for all."""
-
-    def __init__(self, segments, window):
-        self.window = window
-        batches = ([*group] for _, group in groupby(segments, key=lambda segment: segment.batch))
-        places = [(entry, rows.start, rows.stop, keys.start, keys.stop) for group in batches
-                  for entry in range(group[0].batch.start, group[0].batch.stop) for _, rows, keys, _ in group]
-        self._places = numpy.array(places, dtype=numpy.int64).T
-        self.mean_keys = float((self._places[4] - self._places[3]).mean()) if places else 0.0
-        self._lengths = {}
-
-    def lengths(self, device, q_pitch, k_pitch):
-        """cu_seqlens_q, cu_seqlens_k [n + 1], seqused_q, seqused_k [n] of tensors in which a batch entry begins so many rows
-        after the one before: int32, copied to the device the first time that they are asked for."""
-        asked = device, q_pitch, k_pitch
-        if asked not in self._lengths:
-            table = torch.from_numpy(self._table(q_pitch, k_pitch))
-            with torch.inference_mode(False):  # what is kept serves gradients, too
-                table = table.to(device, copy=True)
-            self._lengths[asked] = table[0], table[1], table[2, :-1], table[3, :-1]
-        return self._lengths[asked]
-
-    def _table(self, q_pitch, k_pitch):
-        entry, q_begin, q_end, k_begin, k_end = self._places
-        begins = numpy.stack([entry * q_pitch + q_begin, entry * k_pitch + k_begin])
-        used = numpy.stack([q_end - q_begin, k_end - k_begin])
-        if begins[:, 0].any():  # a sequence without rows, since the first begins with 0
-            begins, used = (numpy.insert(rows, 0, 0, axis=1) for rows in (begins, used))
-        ends = begins[:, -1:] + used[:, -1:]
-        return numpy.concatenate([numpy.hstack([begins, ends]), numpy.hstack([used, ends])]).astype(numpy.int32)
 
 
 def _sees_keys(segment):
@@ -179,6 +138,8 @@ def segments_of(intervals, b):
 
 
 def _segments_of_rows(batch, low, high):
+    if len(low) == 1:  # of a token that is generated: without what follows, which costs more than its attention
+        return [_segment(batch, slice(0, 1), low, high)]
     empty = low == high
     low_step, high_step = numpy.diff(low), numpy.diff(high)
     breaks = ((low_step < 0) | (low_step > 1) | (high_step < 0) | (high_step > 1)
@@ -213,8 +174,13 @@ def attend(query, key, value, segments, **options):
     whole = slice(0, query.shape[0]), slice(0, query.shape[2])
     if len(segments) == 1 and segments[0][:2] == whole:
         return _attend(query, key, value, segments[0], options)
-    if segments.packed is not None and _may_be_packed(query, key, value, segments.packed, **options):
-        return _attend_packed(query, key, value, segments.packed, **options)
+    if (packed := segments.packed) is not None:
+        if isinstance(sinks := options.get("sinks"), torch.Tensor):
+            options["sinks"] = sinks.float()
+        if (o := packed.recall(query, key, value, **options)) is not None:
+            return o
+        if may_be_packed(query, key, value, **options):
+            return packed.attend(query, key, value, **options)
     batches = {}
     for segment in segments:
         part = _attend(query[segment.batch, :, segment.rows], key[segment.batch], value[segment.batch], segment,
@@ -230,77 +196,3 @@ def _attend(query, key, value, segment, options):
     if segment.keys != slice(0, key.shape[2]):
         key, value = key[:, :, segment.keys], value[:, :, segment.keys]
     return attention(query, key, value, window=segment.window, **options)
-
-
-def _may_be_packed(query, key, value, packed, scale=None, **_):
-    """Not inside transforms, with subclasses of tensors, scales that are tensors, or batches that broadcast: these are
-    dfa.attention's, to serve or to refuse. Nor where a call for each sequence is the faster."""
-    b, sk = query.shape[0], key.shape[2]
-    if query.is_cuda and query.shape[2] > 1 and packed.mean_keys > _MOST_KEYS_ON_GPU:
-        return False
-    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._is_tracing()
-    return (not transformed and not isinstance(scale, torch.Tensor)
-            and all(type(x) in (torch.Tensor, torch.nn.Parameter) and x.shape[0] == b for x in (query, key, value))
-            and value.shape[2] == sk and 0 < b * max(query.shape[2], sk) <= _MOST_ROWS)
-
-
-def _attend_packed(query, key, value, packed, scale=None, deterministic=False, softcap=None, sinks=None, dropout_p=0.0):
-    b, _, sq, _ = query.shape
-    pitch = None if dropout_p else _pitch_to_read(query, key, value)
-    q, lengths = _rows_of(query), packed.lengths(query.device, sq, pitch or key.shape[2])
-    if pitch is None:
-        cu_q, cu_k, used_q, used_k = lengths
-        o = attention_varlen(q, _rows_of(key), _rows_of(value), cu_q, cu_k, window=packed.window, scale=scale,
-                             seqused_q=used_q, seqused_k=used_k, deterministic=deterministic, softcap=softcap,
-                             sinks=sinks, dropout_p=dropout_p)
-    else:
-        q = q if lies_apart((1, *q.shape), (0, *q.stride())) else q.contiguous()
-        k, v = (_rows_at(x, pitch) for x in (key, value))
-        sinks = None if sinks is None else sinks.float()
-        o, _ = torch.ops.dfa.varlen_forward(q, k, v, *lengths, *window_of(False, packed.window), scale_of(scale), False,
-                                            None, sinks, softcap_of(softcap))
-    return o.unflatten(0, (b, sq)).transpose(1, 2)
-
-
-def _rows_of(x):
-    """[b · s, h, d] of [b, h, s, d]: without a copy where it lies in memory as [b, s, h, d]."""
-    return x.transpose(1, 2).flatten(0, 1)
-
-
-def _rows_at(x, pitch):
-    """[rows, h, d] of [b, h, s, d] as it lies, batch entry i from row i · pitch on. In the rows between two entries, and in
-    those of dense heads, elements are there more than once: this is to be read only."""
-    b, h, s, d = x.shape
-    _, head, row, _ = x.stride()
-    return x.as_strided(((b - 1) * pitch + s, h, d), (row, head, 1))
-
-
-def _pitch_to_read(query, key, value):
-    """Rows from one batch entry to the next of k and v of which no gradient is asked, and which lie otherwise than
-    [b, s, h, d]: a cache of dense heads, or part of one. None: _rows_of takes them."""
-    tensors, device = (query, key, value), query.device.type
-    if all(map(_is_flat, (key, value))) or torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return None
-    if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != query.dtype:
-        return None
-    if query.dtype not in DTYPES or any(x.dtype != query.dtype or x.device != query.device for x in tensors):
-        return None
-    if any(x.shape[3] % 8 or not x.numel() for x in tensors):
-        return None
-    pitch = _pitch_of(key)
-    return pitch if pitch == _pitch_of(value) else None
-
-
-def _is_flat(x):
-    b, _, s, _ = x.shape
-    return b == 1 or s == 1 or x.stride(0) == s * x.stride(2)
-
-
-def _pitch_of(x):
-    """None where batch entries are no whole number of rows apart, too far or too near, or kernels do not read such rows."""
-    b, h, s, d = x.shape
-    batch, head, row, column = x.stride()
-    if column != 1 or row < d or h > 1 and head < d or batch % row or batch < s * row:
-        return None
-    pitch = batch // row
-    return pitch if (b - 1) * pitch + s <= _MOST_ROWS else None

@@ -248,13 +248,17 @@ def _keep_again(key, q, k, v, lengths, options, most, outputs, returns):
             return given_back(*_forward(q, k, v, *lengths, *before, slopes, sinks, *behind), returns)
         _torch_again.keep(key, call, OF_ROWS.values())
         return
-    with _On(q):
-        plan = _planned("fwd", q, k, v, given, asked)[0]
+    _torch_again.keep(key, launch_of(key, (q, k, v), given, asked, outputs, returns), OF_ROWS.values())
+
+
+def launch_of(key, rows, given, asked, outputs, returns):
+    """What makes a forward of rows [total, h, d] on a GPU again, of keys with OF_ROWS, as dfa._torch_again.launch has it."""
+    with _On(rows[0]):
+        plan = _planned("fwd", *rows, given, asked)[0]
     places = places_of(key, OF_ROWS)
     places.setdefault("cu_seqlens_k", places["cu_seqlens_q"])
-    made = _torch_again.launch(plan, places, *outputs, returns=returns,
-                               steps={"alibi_slopes": [slopes_of_batch(given.alibi_slopes, q.shape[1])]})
-    _torch_again.keep(key, made, places.values())
+    return _torch_again.launch(plan, places, *outputs, returns=returns,
+                               steps={"alibi_slopes": [slopes_of_batch(given.alibi_slopes, rows[0].shape[1])]})
 
 
 def splits_of(num_splits, batch_invariant):

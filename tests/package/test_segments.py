@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 import numpy  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dfa import _segments  # noqa: E402
+from dfa import _segments, _torch_again  # noqa: E402
 from dfa._segments import Intervals, attend, intervals_of, segments_of  # noqa: E402
 
 
@@ -163,7 +163,8 @@ def problem(visible, layout="heads first", widths=(16, 24)):
 
 def by_loop(monkeypatch, *arguments, **options):
     with monkeypatch.context() as patch:
-        patch.setattr(_segments, "_may_be_packed", lambda *_, **__: False)
+        patch.setattr(_segments, "may_be_packed", lambda *_, **__: False)
+        patch.setattr(_segments.Packed, "recall", lambda *_, **__: None)
         return attend(*arguments, **options)
 
 
@@ -272,6 +273,60 @@ def test_layers_share_what_is_on_the_device():
     q, k, v = (x.requires_grad_() for x in tensors)
     attend(q, k, v, made).sum().backward()  # of lengths that inference has made
     assert q.grad.isfinite().all()
+
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+def layers(name, layout, device, widths=(16, 24)):
+    """Tensors of three layers that share a mask."""
+    tensors, made = problem(visible_of(name), layout, widths)
+    return [[x.to(device), *(LAYOUTS[layout](torch.randn_like(y)).to(device) for y in (k, v))]
+            for x, k, v in (tensors, *([torch.randn_like(tensors[0]), *tensors[1:]] for _ in range(2)))], made
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", [{}, {"softcap": 5.0, "scale": 0.3}, {"sinks": torch.tensor([0.5, -1.0, 2.0, 0.1])}])
+@pytest.mark.parametrize("layout", ["heads first", "rows first"])
+@pytest.mark.parametrize("name", ["cache", "packed, windows"])
+def test_layers_that_share_a_mask_share_what_makes_their_calls(monkeypatch, name, layout, options, device):
+    tensors, made = layers(name, layout, device)
+    options = {key: x.to(device) if isinstance(x, torch.Tensor) else x for key, x in options.items()}
+    _torch_again.clear()
+    recalled = []
+    monkeypatch.setattr(_segments.Packed, "recall", lambda *a, recall=_segments.Packed.recall, **b: recalled.append(recall(*a, **b)) or recalled[-1])
+    outputs = [attend(*x, made, **options) for x in tensors]
+    assert [o is not None for o in recalled] == [False, True, True]
+    for o, x in zip(outputs, tensors):
+        torch.testing.assert_close(o, by_loop(monkeypatch, *x, made, **options))
+        assert o.transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize("change", [lambda q, k, v: (q, k[:, :, :8], v[:, :, :8]), lambda q, k, v: (q.requires_grad_(), k, v),
+                                    lambda q, k, v: (q, k.mT.contiguous().mT, v), lambda q, k, v: (q.double(), k.double(), v.double())])
+def test_another_call_is_made_in_full(monkeypatch, change):
+    (first, second, _), made = layers("cache", "heads first", "cpu")
+    attend(*first, made)
+    given = change(*second)
+    assert made.packed.recall(*given) is None
+    if given[0].dtype == torch.float32 and given[1].shape[2] == 9:
+        torch.testing.assert_close(attend(*given, made), by_loop(monkeypatch, *given, made))
+
+
+def test_sinks_of_another_type_are_taken_as_numbers(monkeypatch):
+    tensors, made = layers("cache", "rows first", "cpu")
+    sinks = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.bfloat16)
+    for x in tensors:
+        torch.testing.assert_close(attend(*x, made, sinks=sinks), by_loop(monkeypatch, *x, made, sinks=sinks))
+    sinks.requires_grad_()
+    gradient, = torch.autograd.grad(attend(*tensors[0], made, sinks=sinks).sum(), sinks)
+    wanted, = torch.autograd.grad(by_loop(monkeypatch, *tensors[0], made, sinks=sinks).sum(), sinks)
+    torch.testing.assert_close(gradient, wanted)
+
+
+def test_dropout_is_drawn_anew():
+    (x, *_), made = layers("cache", "heads first", "cpu")
+    assert not torch.equal(*(attend(*x, made, dropout_p=0.5) for _ in range(2)))
 
 
 def test_a_first_sequence_that_does_not_begin_with_0():

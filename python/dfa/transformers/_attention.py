@@ -56,7 +56,8 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
         return o.transpose(1, 2).contiguous(), None
     if attention_mask is None and cu_seq_lens_q is None and sliding_window is None and places is None:
         return _unmasked(query, key, value, causal, options).transpose(1, 2).contiguous(), None
-    o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, places, options)
+    by_segments = _by_segments_outside if torch.compiler.is_compiling() else _by_segments
+    o = by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, places, options)
     return o.transpose(1, 2).contiguous(), None  # as every other implementation's: some models take a view of it
 
 
@@ -94,7 +95,6 @@ def _unmasked(query, key, value, causal, options):
     return attention(query, key, value, causal=causal and sq > 1, **options)
 
 
-@torch.compiler.disable  # how often attention is called depends on the mask's elements
 def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, places, options):
     if isinstance(mask, Mask) and cu_q is None:
         _shapes_agree(mask.shape, query, key)
@@ -115,6 +115,9 @@ def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, pl
     others = [tuple(ends) for ends in (cu_q, cu_k) if ends is not None and not isinstance(ends, torch.Tensor)]
     facts = query.shape[:3], key.shape[2], causal, sliding_window, others
     return attend(query, key, value, _kept(read_anew, (mask, cu_q, cu_k, places), facts), **options)
+
+
+_by_segments_outside = torch.compiler.disable(_by_segments)  # how often attention is called depends on the mask's elements
 
 
 @torch.compiler.disable  # which keys a query sees is read from the mask

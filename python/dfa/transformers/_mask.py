@@ -167,11 +167,20 @@ def _closed_form(b, sq, sk, q_offset, kv_offset, mask_function, padding):
         return None
     if padding is None:
         return intervals
-    kept = torch.nn.functional.pad(padding[:, kv_offset:kv_offset + sk], (0, max(0, kv_offset + sk - padding.shape[1])))
+    kept = read(padding[:, kv_offset:kv_offset + sk]) != 0  # at once: where it lies on a GPU, each look at it waits
+    kept = numpy.pad(kept, ((0, 0), (0, max(0, kv_offset + sk - padding.shape[1]))))
     if kept.all():
         return intervals
-    ends = intervals_of(lambda rows: kept[:, None], b, 1, sk)
-    return None if ends is None else intervals.intersected(ends.low, ends.high)
+    ends = _ends_of(kept)
+    return None if ends is None else intervals.intersected(*ends)
+
+
+def _ends_of(kept):
+    """Intervals of the keys that are no padding, kept bool [b, sk]; None where they do not lie together."""
+    seen = kept.sum(1)
+    first = numpy.where(seen > 0, kept.argmax(1), 0)
+    end = numpy.where(seen > 0, kept.shape[1] - kept[:, ::-1].argmax(1), 0)
+    return Intervals(first[:, None], end[:, None]) if (end - first == seen).all() else None
 
 
 def _evaluated(b, sq, sk, q_offset, kv_offset, mask_function, padding, device, use_vmap):
