@@ -256,7 +256,6 @@ std::vector<BackwardConfig> moving_candidates(const Problem& problem, const Limi
   const auto dq = problem.deterministic ? DqAccumulation::serialized : DqAccumulation::atomic;
   BackwardConfig pair = config_of(problem, dq, 2);
   pair.masked = !problem.mask.is_full() && !is_wide(problem);
-  if (problem.has_text() && sm90_head_dim(problem.d) <= kGroupRows) pair.masked = false;
   std::vector<BackwardConfig> legal =
       legal_of({pair, config_of(problem, dq, 1), config_of(problem, DqAccumulation::serialized, 1)},
                problem, limits);

@@ -491,17 +491,10 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
   });
 }
 
-// A wide pair's blocks have dq under way meanwhile, and where pairs of narrow heads pass by tiles,
-// texts serialize their products (C7511).
 Verdict validate_text(const BackwardConfig& c, const Problem& p) {
   if (!p.has_text()) return Verdict::yes();
   return all({
       validate_length_of_text(p),
-      require(c.cluster == 1 || !is_wide(c),
-              "mask_mod and score_mod have registers for cluster=1 of cuda_sm90's backward with "
-              "block_k=64"),
-      require(!c.masked || c.head_dim > kGroupRows,
-              "mask_mod and score_mod have registers for masked=false with head_dim=", c.head_dim),
       require(!c.softcap && !c.alibi && !c.bias && !c.dropout,
               "cuda_sm90's backward takes mask_mod and score_mod without softcap, alibi, bias and "
               "dropout; cuda_sm80 does"),

@@ -182,7 +182,8 @@ struct BackwardConfig {
   constexpr bool holds_keys() const {
     const int widest = head_dim > value_dim ? head_dim : value_dim;
     if (sm90_is_wide()) {
-      return cluster == 2 && (widest <= 192 || !(persistent || bias || dropout));
+      const bool beside = persistent || bias || dropout || (text && dq_serialized());
+      return cluster == 2 && (widest <= 192 || !beside);
     }
     return !dropout && !text && widest <= (cluster == 2 ? 96 : 64);
   }

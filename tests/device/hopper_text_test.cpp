@@ -1,5 +1,8 @@
 // Hopper's own kernels with masks and logits that are texts, on a real device: named, so that
 // nothing else runs in its place.
+#include <string>
+#include <vector>
+
 #include "device/device_case.h"
 
 namespace dfa {
@@ -78,9 +81,11 @@ TEST_P(HopperText, GradientsMeetTheRule) {
   for (const char* sizes :
        {"bwd bf16 causal b2 hq8 hk2 sq300 sk400 d64", "bwd fp16 b1 h3 sq257 sk129 d128 scale(-1)",
         "bwd bf16 causal b2 h4 s700 d128 sink", "bwd bf16 b1 h4 sq400 sk777 d96 window(90,20)",
-        "bwd bf16 causal b1 h4 s600 d192", "bwd fp16 causal b1 hq4 hk2 s900 d256",
+        "bwd fp16 b2 h4 sq700 sk500 d64 window(90,20)", "bwd bf16 causal b1 h4 s600 d192",
+        "bwd fp16 causal b1 hq4 hk2 s900 d256",
         "bwd bf16 causal hq4 hk2 d64 lens(70,1,0,130,65) lens_k(150,1,9,129,0)",
         "bwd bf16 causal hq8 hk1 d128 lens(900,3,64,2000,17)",
+        "bwd fp16 causal hq8 hk1 d192 lens(900,3,64,17)",
         "bwd bf16 causal hq8 hk1 d256 lens(900,3,64,17)"}) {
     EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 6, hopper));
     EXPECT_TRUE(checked(std::string(sizes) + GetParam() + " deterministic", 7, hopper));
@@ -91,24 +96,43 @@ TEST_P(HopperText, GradientsMeetTheRule) {
                    hopper, 100);
 }
 
-// Warpgroups that own a gradient each, or both of their keys, in pairs or not.
-TEST_P(HopperText, EveryWayToSumDqMeetsTheRule) {
-  for (const char* way :
-       {"block_k=64,block_q=64,cluster=1,persistent=false,masked=false,dq=atomic",
-        "cluster=1,persistent=false,masked=false,split_q=false,dq=atomic",
-        "cluster=1,persistent=false,masked=false,split_q=false,dq=serialized",
-        "cluster=2,persistent=false,dq=atomic", "cluster=2,persistent=true,dq=atomic",
-        "cluster=2,persistent=true,dq=atomic_fused",
-        "cluster=2,persistent=true,dq=serialized_fused"}) {
-    for (const char* sizes : {"bwd bf16 causal b2 hq8 hk2 sq500 sk700 d64",
-                              "bwd fp16 causal b1 hq4 hk4 sq700 sk500 d128 scale(-1)"}) {
+// Of these problems, each in these ways.
+void expect_ways(const char* text, const std::vector<const char*>& ways,
+                 const std::vector<const char*>& problems) {
+  for (const char* way : ways) {
+    for (const char* sizes : problems) {
       const PlanOptions named{
           .backend = "cuda",
           .algorithm = Algorithm::flash,
           .config = std::string("BackwardConfig{target=cuda_sm90,") + way + "}"};
-      EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 8, named)) << way;
+      EXPECT_TRUE(checked(std::string(sizes) + text, 8, named)) << way;
     }
   }
+}
+
+// Warpgroups that own a gradient each, or both of their keys, in pairs or not.
+TEST_P(HopperText, EveryWayToSumDqMeetsTheRule) {
+  expect_ways(GetParam(),
+              {"block_k=64,block_q=64,cluster=1,persistent=false,masked=false,dq=atomic",
+               "cluster=1,persistent=false,masked=false,split_q=false,dq=atomic",
+               "cluster=1,persistent=false,masked=false,split_q=false,dq=serialized",
+               "cluster=2,persistent=false,dq=atomic", "cluster=2,persistent=true,dq=atomic",
+               "cluster=2,persistent=true,masked=false,dq=atomic",
+               "cluster=2,persistent=true,dq=atomic_fused",
+               "cluster=2,persistent=true,dq=serialized_fused"},
+              {"bwd bf16 causal b2 hq8 hk2 sq500 sk700 d64",
+               "bwd fp16 causal b1 hq4 hk4 sq700 sk500 d128 scale(-1)"});
+}
+
+// Of wide heads, where a pair's share of dq is added a step later up to 192 columns.
+TEST_P(HopperText, EveryWayToSumDqOfWideHeadsMeetsTheRule) {
+  expect_ways(GetParam(),
+              {"cluster=1,persistent=false,dq=atomic", "cluster=2,persistent=false,dq=atomic",
+               "cluster=2,persistent=false,dq=serialized", "cluster=2,persistent=true,dq=atomic",
+               "cluster=2,persistent=true,dq=atomic_fused"},
+              {"bwd bf16 causal b2 hq8 hk2 sq500 sk700 d192",
+               "bwd fp16 b1 hq4 hk4 sq700 sk500 d192 window(100,70) scale(-1)",
+               "bwd bf16 causal b1 hq4 hk4 sq700 sk500 d256"});
 }
 
 TEST_P(HopperText, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {

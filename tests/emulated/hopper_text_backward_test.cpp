@@ -49,8 +49,13 @@ TEST(EmulatedHopperTextBackward, OfAGradientEachMeetsTheRule) {
 }
 
 TEST(EmulatedHopperTextBackward, OfBothGradientsInPairsMeetsTheRule) {
-  expect_texts_right<narrow(kBf16, 64, 2, atomic_fused, true)>();
+  expect_texts_right<narrow(kBf16, 64, 2, atomic_fused, true, true)>();
   expect_texts_right<narrow(kFp16, 128, 2, atomic, true, true)>();
+}
+
+// Shares of dq are added a step later, up to 192 columns.
+TEST(EmulatedHopperTextBackward, OfAGradientEachInPairsMeetsTheRule) {
+  expect_texts_right<with_text(config(kFp16, 192, 0, 2, atomic))>();
 }
 
 TEST(EmulatedHopperTextBackward, OfBothGradientsInSingleBlocksMeetsTheRule) {
@@ -61,6 +66,8 @@ TEST(EmulatedHopperTextBackward, OfBothGradientsInSingleBlocksMeetsTheRule) {
 #ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperTextBackward, OfBothGradientsInOtherGridsMeetsTheRule) {
   expect_texts_right<narrow(kBf16, 64, 2, serialized)>();
+  expect_texts_right<narrow(kFp16, 64, 2, atomic_fused, true)>();
+  expect_texts_right<narrow(kBf16, 64, 2, serialized_fused, true, true)>();
   expect_texts_right<narrow(kBf16, 96, 2, serialized_fused, true)>();
   expect_texts_right<narrow(kBf16, 128, 2, serialized, false, true)>();
   expect_texts_right<narrow(kBf16, 128, 2, atomic_fused, true, true)>();
@@ -68,6 +75,9 @@ TEST(EmulatedHopperTextBackward, OfBothGradientsInOtherGridsMeetsTheRule) {
 
 TEST(EmulatedHopperTextBackward, OfWideHeadsMeetsTheRule) {
   expect_texts_right<with_text(config(kBf16, 256, 0, 1, atomic))>();
+  expect_texts_right<with_text(config(kBf16, 256, 0, 2, serialized))>();
+  expect_texts_right<with_text(config(kFp16, 256, 0, 2, atomic))>();
+  expect_texts_right<with_text(config(kBf16, 192, 0, 2, atomic_fused, true))>();
 }
 #endif
 
@@ -78,6 +88,12 @@ TEST(EmulatedHopperTextBackward, OfPackedSequences) {
         text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
     expect_text_right<packed(narrow(kBf16, 128, 2, atomic, false, true))>(
         text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
+#ifdef DFA_EVERY_CASE
+    expect_text_right<packed(narrow(kBf16, 64, 2, atomic, false, true))>(
+        text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
+    expect_text_right<packed(with_text(config(kBf16, 192, 0, 2, atomic)))>(
+        text, "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
+#endif
   }
 }
 

@@ -154,7 +154,13 @@ struct Sm90Fragments {
 
   using Biases = TransposedBias<kConfig.bias>;
   using Text = TransposedText<kConfig.text>;
-  static constexpr int kTextsAtOnce = 2;  // fragments
+  // Texts of a fragment wait for those before it, or all would be under way at once and spill: for
+  // what they left in the scores' registers, or for p times the slope ahead of its way there, as a
+  // reader of these makes the compiler serialize products (C7511) of wide pairs, and of pairs of
+  // few columns that pass tiles by.
+  static constexpr bool kTextWaitsForScores =
+      !kConfig.sm90_wide_pair() && !(kConfig.masked && kConfig.head_dim <= kPanelColumns);
+  static constexpr int kTextsAtOnce = 2;  // fragments, where they wait for scores
 
   // Of logits that are not plain: weights go out rounded, and scores become what ds takes for
   // weights. Capped ones, which are tanh by now, have less of it by the derivative 1 - tanh^2,
@@ -170,8 +176,8 @@ struct Sm90Fragments {
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
       const float2 lse = lse_of(n);
-      float weights[4];
-      if (kConfig.text && n >= kTextsAtOnce) {
+      float weights[4], shares[4];
+      if (kConfig.text && kTextWaitsForScores && n >= kTextsAtOnce) {
         operands = text.operands_behind(scores[n - kTextsAtOnce]);
       }
 #pragma unroll
@@ -185,6 +191,7 @@ struct Sm90Fragments {
         weights[i] = ptx::exp2(exponent);
         if constexpr (kConfig.softcap) share = ptx::saturate(fmaf(-score, score, 1.f));
         score = kConfig.text && weights[i] == 0 ? 0.f : weights[i] * share;
+        shares[i] = weights[i] * share;
         if constexpr (kConfig.dropout) {
           const bool keeps = (kept >> (4 * n + i) & 1) != 0;
           weights[i] = keeps ? weights[i] : 0.f;
@@ -193,6 +200,7 @@ struct Sm90Fragments {
       }
       rounded[n / 2][n % 2 * 2] = ptx::pack<kElement>(weights[0], weights[1]);
       rounded[n / 2][n % 2 * 2 + 1] = ptx::pack<kElement>(weights[2], weights[3]);
+      if constexpr (kConfig.text && !kTextWaitsForScores) operands = text.operands_behind(shares);
     }
   }
 

@@ -282,8 +282,8 @@ struct Sm90WideBackward {
   // Where registers last for a share beside the next p or ds it is added a step after it was made,
   // beside that step's products, so that neither p nor ds waits behind additions. Serialized sums
   // are not: a semaphore would be held a step longer.
-  static constexpr bool kAddsLate = kPaired && !Dq::kSerialized && !kConfig.text &&
-                                    kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
+  static constexpr bool kAddsLate =
+      kPaired && !Dq::kSerialized && kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
   struct Made {
     typename Dq::Share share;
     bool waits = false;  // to be added
