@@ -17,9 +17,10 @@ constexpr const char* kTexts[] = {
     "max(-score, "
     "exp(-abs(score)))))",
     " mask_mod(kv_idx <= q_idx + sk - sq || kv_idx < sq / 4 && !(h == 1))",
-    // Rows that see no key, scores that hide keys, NaN where the mask_mod hides.
+    // Rows that see no key, scores that hide keys, NaN, of the slope too, where the mask_mod
+    // hides.
     " mask_mod(q_idx % 3 != 0 && kv_idx > 40) "
-    "score_mod(kv_idx % 11 == 0 ? -2e30f : score + 0.01f * log(kv_idx - 41))"};
+    "score_mod(kv_idx % 11 == 0 ? -2e30f : score * (1 + 0.01f * log(kv_idx - 40)))"};
 
 INSTANTIATE_TEST_SUITE_P(Texts, HopperText, testing::ValuesIn(kTexts),
                          [](const auto& of) { return std::to_string(of.index); });

@@ -27,10 +27,10 @@ inline constexpr const char* kTexts[] = {
     "score_mod(kv_idx % 7 == q_idx % 7 ? -INFINITY : sqrt(1 + score * score) - log(2 + cos(score)) "
     "+ "
     "pow(1 + score * score, 0.3f) / (2 + sin(score)) * int(0.5f * b + 1))",
-    // Rows that see no key, scores that hide keys, NaN where the mask_mod hides, and behind the
-    // diagonal.
+    // Rows that see no key, scores that hide keys, NaN, of the slope too, where the mask_mod
+    // hides, and behind the diagonal.
     "mask_mod(q_idx % 3 != 0 && kv_idx > 40) "
-    "score_mod(kv_idx % 11 == 0 ? -2e30f : score + 0.01f * log(kv_idx - 41))",
+    "score_mod(kv_idx % 11 == 0 ? -2e30f : score * (1 + 0.01f * log(kv_idx - 40)))",
     "score_mod(score - 0.1f * log(1 + q_idx + sk - sq - kv_idx))"};
 
 }  // namespace emulated

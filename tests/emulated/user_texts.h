@@ -216,19 +216,22 @@ struct Text4 {
     [[maybe_unused]] const float sv6 = text::negate(sv5);
     [[maybe_unused]] const float sv7 = score;
     [[maybe_unused]] const float sd7 = 1.0f;
-    [[maybe_unused]] const float sv8 = 0.01f;
-    [[maybe_unused]] const int sv9 = at.kv_idx;
-    [[maybe_unused]] const int sv10 = 41;
-    [[maybe_unused]] const int sv11 = text::subtract(sv9, sv10);
-    [[maybe_unused]] const float sv12 = static_cast<float>(sv11);
-    [[maybe_unused]] const float sv13 = logf(sv12);
-    [[maybe_unused]] const float sv14 = text::multiply(sv8, sv13);
-    [[maybe_unused]] const float sv15 = text::add(sv7, sv14);
-    [[maybe_unused]] const float sd15 = sd7 + 0.0f;
-    [[maybe_unused]] const float sv16 = sv4 ? sv6 : sv15;
-    [[maybe_unused]] const float sd16 = sv4 ? 0.0f : sd15;
-    share = sd16;
-    return shown ? sv16 : -ptx::infinity();
+    [[maybe_unused]] const int sv8 = 1;
+    [[maybe_unused]] const float sv9 = 0.01f;
+    [[maybe_unused]] const int sv10 = at.kv_idx;
+    [[maybe_unused]] const int sv11 = 40;
+    [[maybe_unused]] const int sv12 = text::subtract(sv10, sv11);
+    [[maybe_unused]] const float sv13 = static_cast<float>(sv12);
+    [[maybe_unused]] const float sv14 = logf(sv13);
+    [[maybe_unused]] const float sv15 = text::multiply(sv9, sv14);
+    [[maybe_unused]] const float sv16 = static_cast<float>(sv8);
+    [[maybe_unused]] const float sv17 = text::add(sv16, sv15);
+    [[maybe_unused]] const float sv18 = text::multiply(sv7, sv17);
+    [[maybe_unused]] const float sd18 = sd7 * sv17;
+    [[maybe_unused]] const float sv19 = sv4 ? sv6 : sv18;
+    [[maybe_unused]] const float sd19 = sv4 ? 0.0f : sd18;
+    share = sd19;
+    return shown ? sv19 : -ptx::infinity();
   }
 };
 
