@@ -181,9 +181,6 @@ Verdict validate_text(const ForwardConfig& c, const Problem& p) {
       require(!c.sliced(), "cuda_sm90 takes mask_mod and score_mod for d and dv up to ",
               kMostColumns, ", not d=", p.d, ", dv=", p.dv),
       require(!p.paged(), "keys in pages take no mask_mod and no score_mod on a GPU"),
-      require(!p.blocks,
-              "cuda_sm90 takes no mask_mod and no score_mod beside lists of blocks; "
-              "cuda_sm80 does"),
       require(c.block_q <= rows, "block_q=", c.block_q,
               " but mask_mod and score_mod have registers for ", rows,
               c.varlen ? " of packed sequences" : "", " and value_dim=", c.value_dim,
@@ -449,10 +446,10 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   if (!c.blocks) return Verdict::yes();
   return all({
       require(!c.ranges, kListsAndRanges),
-      require(!is_wide(c) && !c.dropout && !c.text, "lists of blocks take d and dv up to ",
-              kNarrowDim,
-              " in cuda_sm90's backward, without softcap, alibi, bias and dropout, "
-              "and without mask_mod and score_mod"),
+      require(!is_wide(c) && !c.dropout, "lists of blocks take d and dv up to ", kNarrowDim,
+              " in cuda_sm90's backward, without softcap, alibi, bias and dropout, and beside "
+              "mask_mod and score_mod block_k=",
+              2 * kGroupRows, " and dv up to ", kGroupRows, " where d is"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
       validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
       require(!p.deterministic && c.dq == DqAccumulation::atomic,

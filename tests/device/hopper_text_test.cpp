@@ -136,6 +136,25 @@ TEST_P(HopperText, EveryWayToSumDqOfWideHeadsMeetsTheRule) {
                "bwd bf16 causal b1 hq4 hk4 sq700 sk500 d256"});
 }
 
+TEST_P(HopperText, ListsOfBlocksBesideItMeetTheRule) {
+  for (const char* sizes :
+       {"fwd bf16 causal b2 hq8 hk2 sq500 sk700 d128 blocks(random,0.5,3,b,h,partial)",
+        "fwd fp16 b1 h4 sq400 sk900 d64 window(300,20) blocks(random,0.7,4,64x64,partial)",
+        "fwd bf16 b1 h4 s700 d256 sink blocks(random,0.5,5)",
+        "fwd bf16 b1 h4 s700 d128 softcap(10) alibi blocks(random,0.5,6,partial)"}) {
+    EXPECT_TRUE(checked(std::string(sizes) + GetParam(), 3, on_forward("")));
+  }
+  expect_ways(
+      GetParam(), {"dq=atomic"},
+      {"bwd bf16 causal b2 hq8 hk2 sq500 sk700 d128 blocks(random,0.5,3,b,h,partial)",
+       "bwd fp16 b1 h4 sq400 sk900 d64 window(300,20) scale(-1) blocks(random,0.7,4,partial)",
+       "bwd bf16 b1 hq4 hk1 s700 d96 dv64 sink blocks(random,0.5,5)"});
+  expect_same_bits(
+      std::string("fwd bf16 causal b2 hq16 hk2 s1500 d128 blocks(random,0.3,1,partial)") +
+          GetParam(),
+      on_forward(""), 100);
+}
+
 TEST_P(HopperText, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {
   const std::string line = std::string("fwd bf16 causal b2 hq16 hk2 s1500 d128") + GetParam();
   expect_same_bits(line, on_forward(""), 100);

@@ -1,14 +1,11 @@
 // Lists of blocks by Hopper's own forward: its source on a processor, held against fp64.
+#include "emulated/hopper_blocks.h"
+
 #include "emulated/deaf.h"
-#include "emulated/hopper_forward.h"
 #include "emulated/other_lists.h"
 #include "plan/select.h"
 #include "random_lines.h"
 #include "spec/config_text.h"
-// and then:
-#include "kernels/forward/block_order.cuh"
-#include "kernels/forward/sm80_forward.cuh"
-#include "kernels/forward/sm90_blocks_forward.cuh"
 
 namespace dfa {
 namespace {
@@ -17,25 +14,6 @@ using namespace emulated;
 
 constexpr auto kBf16 = DType::bf16, kFp16 = DType::fp16;
 constexpr std::int32_t kNone = kAbsentBlock, kAll = kFullBlock;
-
-constexpr ForwardConfig listed(ForwardConfig config, int logits = 0) {
-  config.blocks = true;
-  return with_logits(config, logits);
-}
-
-// The two launches, on a grid of so many blocks.
-template <ForwardConfig kConfig>
-void run_listed(const Problem& p, ForwardArgs pointers, unsigned blocks = 3) {
-  const Verdict legal = validate_config(kConfig, p, gpu_limits(90));
-  ASSERT_TRUE(legal) << legal.reason;
-  const auto launches = forward_launches(p, kConfig);
-  Workspace workspace(forward_workspace_bytes(p, kConfig));
-  pointers.workspace = workspace.data();
-  const Sm90BlocksForwardArgs args =
-      cuda::HopperForwardArgs(p, kConfig).blocks_with(pointers, static_cast<int>(blocks));
-  launch(launches[0].grid, launches[0].threads, [&] { block_order(args); });
-  launch(blocks, launches[1].threads, [&] { sm90_blocks_forward<kConfig>(args); });
-}
 
 template <ForwardConfig kConfig>
 void expect_right(const std::string& rest) {

@@ -1,11 +1,14 @@
 // Hopper's own kernels with masks and logits that are texts, as plans take them where they are
-// named: forwards compiled without a spill, backwards with a small one at most.
+// named: forwards compiled without a spill but for lists of blocks of wide heads, backwards with a
+// small one at most.
 #include "kernels_full/compile_test.h"
 
 namespace dfa::cuda {
 namespace {
 
 using HopperText = CompileTest;
+
+constexpr int kFew = 32;  // bytes of stack
 
 constexpr const char* kMask = "mask_mod(kv_idx <= q_idx + sk - sq || kv_idx < sq / 4 && !(h == 1))";
 // About as many instructions as there may be, and few.
@@ -22,7 +25,7 @@ TEST_P(HopperText, ForwardsCompileWithoutSpills) {
     SCOPED_TRACE(to_line(p));
     const ForwardConfig config = asked_forward("target=cuda_sm90", p, limits_);
     ASSERT_EQ(config.target, Target::cuda_sm90);
-    compile(forward_launches(p, config));
+    compile(forward_launches(p, config), p.blocks && p.d > 192 ? kFew : 0);
   };
   for (const char* sizes :
        cases({"bf16 causal b4 h16 s4096 d128"},
@@ -32,7 +35,10 @@ TEST_P(HopperText, ForwardsCompileWithoutSpills) {
               "bf16 causal hq8 hk2 lens(700,1300) d256", "bf16 causal b1 hq48 hk1 s64 d128",
               "bf16 causal b1 h2 sq64 sk16384 d128", "bf16 causal b4 h16 s4096 d256 softcap(3)",
               "bf16 b4 h16 s4096 d192 bias(b,h)", "bf16 causal b4 h16 s4096 d128 chunk(512)",
-              "fp16 causal b4 h16 s4096 d128 dropout(0.1,3)"})) {
+              "fp16 causal b4 h16 s4096 d128 dropout(0.1,3)",
+              "bf16 causal b4 h16 s4096 d128 blocks(random,0.2,1,partial)",
+              "fp16 b4 h16 s4096 d64 blocks(random,0.2,1,64x64,partial)",
+              "bf16 causal b4 h16 s4096 d256 blocks(random,0.2,1,partial)"})) {
     for (const char* text : cases({kBranches}, {kMask, kLong})) compile_named(sizes, text);
   }
   compile_named("bf16 causal b4 h16 s4096 d64 softcap(3) alibi sink", kMask);
@@ -40,7 +46,6 @@ TEST_P(HopperText, ForwardsCompileWithoutSpills) {
 
 // Pairs have no registers for all that some texts need (0036).
 TEST_P(HopperText, BackwardsSpillAFewRegistersAtMost) {
-  constexpr int kFew = 32;
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const char* sizes :
        cases({"bf16 causal b4 h16 s4096 d128"},
@@ -50,8 +55,9 @@ TEST_P(HopperText, BackwardsSpillAFewRegistersAtMost) {
               "fp16 causal b4 h16 s4096 d192 deterministic", "fp16 causal b4 h16 s4096 d256",
               "bf16 b4 h16 s512 d256", "bf16 b4 h16 s4096 d256 deterministic",
               "bf16 causal hq8 hk2 lens(700,1300) d64", "bf16 causal hq8 hk2 lens(700,1300) d128",
-              "bf16 causal hq8 hk2 lens(700,1300) d256",
-              "bf16 causal b4 h16 s4096 d192 chunk(512)"})) {
+              "bf16 causal hq8 hk2 lens(700,1300) d256", "bf16 causal b4 h16 s4096 d192 chunk(512)",
+              "bf16 causal b4 h16 s4096 d64 blocks(random,0.2,1,partial)",
+              "fp16 b4 h16 s4096 d128 blocks(random,0.2,1,partial)"})) {
     for (const char* text : cases({kBranches}, {kMask, kLong})) {
       const Problem p = parse_problem(std::string("bwd ") + sizes + " " + text);
       SCOPED_TRACE(to_line(p));

@@ -27,7 +27,9 @@ TEST(HopperText, PlansAndConfigurationsThatNameItTakeIt) {
         " causal hq4 hk2 lens(70,1,0,130) d64", " causal hq4 hk2 lens(700,1300) d128",
         " causal b1 h2 s512 d128 softcap(3) alibi sink", " b1 h2 s512 d128 bias(1,h)",
         " causal b1 h2 s512 d128 chunk(64)", " b1 h2 s512 d64 dropout(0.1,3)",
-        " b1 h4 s512 d48 dv96"}) {
+        " b1 h4 s512 d48 dv96", " causal b1 h4 s1000 d64 blocks(random,0.5,1,64x64,partial)",
+        " b1 h4 s1000 d128 blocks(random,0.5,1,128x128,partial) softcap(3) sink",
+        " causal b1 h4 s1000 d256 blocks(random,0.5,1,128x128)"}) {
     for (const char* type : {"bf16", "fp16"}) {
       for (const char* text : {kMask, kTanh}) {
         const Problem p = parse_problem(std::string("fwd ") + type + sizes + text);
@@ -62,8 +64,6 @@ TEST(HopperText, WhatItDoesNotTakeThePortableKernelsDoWithTheReason) {
   has(reason(std::string("fwd bf16 h2 s512 d64") + kHeavy),
       "up to 112 instructions a pair, and these have about 241; cuda_sm80 takes them");
   has(reason(std::string("fwd bf16 h2 s512 d512") + kMask), "for d and dv up to 256, not d=512");
-  has(reason(std::string("fwd bf16 h2 s512 d64 blocks(128x128)") + kMask),
-      "no mask_mod and no score_mod beside lists of blocks");
   has(reason(std::string("fwd bf16 h2 s512 d32") + kMask), "pad heads");
 }
 
@@ -135,11 +135,31 @@ TEST(HopperText, PairsThatPassTilesByAndWideOnesTakeIt) {
   EXPECT_EQ(widest.sm90_held_k() + widest.sm90_held_v(), 0);
 }
 
-// A list of blocks has kernels of its own.
-TEST(HopperText, ListsOfBlocksAreBesideNoText) {
-  const Problem p = parse_problem(std::string("bwd bf16 h16 s512 d128 blocks(64x128)") + kMask);
-  EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80);
-  EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("without mask_mod"), std::string::npos);
+// A list of blocks has kernels of its own, which have both gradients in a warpgroup.
+TEST(HopperText, ListsOfBlocksAreBesideIt) {
+  for (const char* dims : {"d64", "d96", "d128", "d128 dv64"}) {
+    const std::string lists =
+        std::string("bwd bf16 causal h16 s512 ") + dims + " blocks(random,0.5,1,128x128,partial)";
+    const Problem p = parse_problem(lists + kMask);
+    BackwardConfig expected = select_backward(parse_problem(lists), kHopper90);
+    expected.text = true;
+    const BackwardConfig config = select_backward(p, kHopper90);
+    EXPECT_EQ(config, expected) << to_text(config);
+    EXPECT_EQ(config.target, Target::cuda_sm90);
+    EXPECT_TRUE(validate_config(config, p, kHopper90));
+    EXPECT_TRUE(sm90_backward_fits(p, kHopper90));
+  }
+  const auto refused = [](const char* rest) {
+    const Problem p = parse_problem(std::string("bwd bf16 h16 s512 ") + rest + kMask);
+    EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80) << rest;
+    return sm90_backward_fits(p, kHopper90).reason;
+  };
+  for (const char* rest : {"d64 dv128 blocks(128x128)", "d192 blocks(128x128)"}) {
+    EXPECT_NE(refused(rest).find("beside mask_mod and score_mod block_k=128 and dv up to 64"),
+              std::string::npos);
+  }
+  EXPECT_NE(refused("d128 blocks(64x64)").find("does not divide the blocks of 64 keys"),
+            std::string::npos);
 }
 
 }  // namespace
