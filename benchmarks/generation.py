@@ -5,15 +5,16 @@ Usage: python3 benchmarks/generation.py [--tokens N] [--rounds N] [--layers N] [
 needs the packages dfa, PyTorch, transformers and a GPU
 
 A Llama of 1 billion random weights in bf16 (16 layers, 32 query and 8 key heads of 64) generates greedily, as users call it:
-model.generate. A line a row: batch, prompt, cache, whether rows are padded on the left; milliseconds a token (of the batch) with
-`sdpa` and with `dfa`, the median of rounds taken in turns, and millijoules of the card a token, by its counter. The prompt's
-forward is not in them: a run of one token is taken off. The logits of the prompt are held to those of sdpa first.
+model.generate. A line a row: batch, prompt, cache, whether rows are padded on the left; milliseconds of a call for one token, then
+milliseconds and millijoules of the card, by its counter, of each further token of the batch, with `sdpa` and with `dfa`: medians of
+rounds taken in turns. The logits behind the prompt are held to those of sdpa first.
 """
 import argparse
 import statistics
 import time
 
 import torch
+import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import dfa
@@ -77,7 +78,7 @@ class Run:
 
 
 def measured(run, tokens, rounds):
-    """{attention: (ms a token, mJ a token)}."""
+    """{attention: (ms of the prompt, ms a token, mJ a token)}."""
     of = {attention: [] for attention in ATTENTIONS}
     for attention in ATTENTIONS:
         run(attention, 4)
@@ -85,7 +86,7 @@ def measured(run, tokens, rounds):
         for attention in ATTENTIONS:
             (prompt_s, prompt_j), (all_s, all_j) = run(attention, 1), run(attention, tokens + 1)
             spent = None if all_j is None or prompt_j is None else (all_j - prompt_j) / tokens * 1e3
-            of[attention].append(((all_s - prompt_s) / tokens * 1e3, spent))
+            of[attention].append((prompt_s * 1e3, (all_s - prompt_s) / tokens * 1e3, spent))
     return {attention: tuple(None if None in column else statistics.median(column) for column in zip(*taken))
             for attention, taken in of.items()}
 
@@ -98,16 +99,16 @@ def main():
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     model = model_of(arguments.layers)
-    print(f"# {torch.cuda.get_device_name()}, PyTorch {torch.__version__}; ms and mJ a token: sdpa, dfa; their ratio")
+    print(f"# {torch.cuda.get_device_name()}, PyTorch {torch.__version__}, transformers {transformers.__version__}")
+    print(f"# sdpa, dfa, their ratio: ms of the prompt and one token; ms a further token; mJ a further token\n# {'row':26}", flush=True)
     for row in ROWS:
         if arguments.only not in name_of(row):
             continue
         run = Run(model, row)
         error = run.error()
         of = measured(run, arguments.tokens, arguments.rounds)
-        (sdpa_ms, sdpa_mj), (ms, mj) = (of[attention] for attention in ATTENTIONS)
-        joules = "-" if None in (sdpa_mj, mj) else f"{sdpa_mj:7.0f} {mj:7.0f}  {mj / sdpa_mj:.2f}"
-        print(f"{name_of(row):28} {sdpa_ms:7.2f} {ms:7.2f}  {ms / sdpa_ms:.2f}   {joules}   error of logits {error:.1e}", flush=True)
+        cells = ["      -" if None in pair else f"{pair[0]:8.2f} {pair[1]:8.2f}  {pair[1] / pair[0]:.2f}" for pair in zip(*(of[a] for a in ATTENTIONS))]
+        print(f"{name_of(row):26} {'   '.join(cells)}   error of logits {error:.1e}", flush=True)
 
 
 if __name__ == "__main__":

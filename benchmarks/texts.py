@@ -80,6 +80,7 @@ def main():
         for text in [*SCORES, *MASKS]:
             if a.only not in f"d{d} {text}":
                 continue
+            torch.compiler.reset()  # or it gives up compiling after eight
             calls, changed = calls_of(text, *inputs)
             outputs = {which: call() for which, call in calls.items()}
             theirs = gradients(outputs["flex"], d_o, inputs)

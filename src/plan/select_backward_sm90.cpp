@@ -234,7 +234,9 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
   const bool persistent = (problem.mask.is_full() || problem.mask == kCausal) &&
                           seen_keys(problem) <= kMostWidePersistentKeys;
   const bool helped = helps_wide(problem);
-  if (steps_of_pairs(problem, kWideKeys) > most_wide_pair_steps(problem, helped, persistent)) {
+  const bool text_waits = problem.has_text() && std::max(problem.d, problem.dv) > kWideDim;
+  if (steps_of_pairs(problem, kWideKeys) > most_wide_pair_steps(problem, helped, persistent) ||
+      (text_waits && !problem.deterministic)) {
     take_pairs_last(legal);
   }
   if (legal.empty()) return legal;
@@ -256,6 +258,7 @@ std::vector<BackwardConfig> moving_candidates(const Problem& problem, const Limi
   const auto dq = problem.deterministic ? DqAccumulation::serialized : DqAccumulation::atomic;
   BackwardConfig pair = config_of(problem, dq, 2);
   pair.masked = !problem.mask.is_full() && !is_wide(problem);
+  if (problem.has_text() && sm90_head_dim(problem.d) <= kGroupRows) pair.masked = false;
   std::vector<BackwardConfig> legal =
       legal_of({pair, config_of(problem, dq, 1), config_of(problem, DqAccumulation::serialized, 1)},
                problem, limits);

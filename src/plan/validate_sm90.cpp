@@ -488,10 +488,13 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
   });
 }
 
+// Where pairs of narrow heads pass by tiles, texts serialize their products (C7511).
 Verdict validate_text(const BackwardConfig& c, const Problem& p) {
   if (!p.has_text()) return Verdict::yes();
   return all({
       validate_length_of_text(p),
+      require(!c.masked || c.head_dim > kGroupRows,
+              "mask_mod and score_mod have registers for masked=false with head_dim=", c.head_dim),
       require(!c.softcap && !c.alibi && !c.bias && !c.dropout,
               "cuda_sm90's backward takes mask_mod and score_mod without softcap, alibi, bias and "
               "dropout; cuda_sm80 does"),

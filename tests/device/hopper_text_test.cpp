@@ -118,7 +118,6 @@ TEST_P(HopperText, EveryWayToSumDqMeetsTheRule) {
                "cluster=1,persistent=false,masked=false,split_q=false,dq=atomic",
                "cluster=1,persistent=false,masked=false,split_q=false,dq=serialized",
                "cluster=2,persistent=false,dq=atomic", "cluster=2,persistent=true,dq=atomic",
-               "cluster=2,persistent=true,masked=false,dq=atomic",
                "cluster=2,persistent=true,dq=atomic_fused",
                "cluster=2,persistent=true,dq=serialized_fused"},
               {"bwd bf16 causal b2 hq8 hk2 sq500 sk700 d64",

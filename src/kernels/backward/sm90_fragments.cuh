@@ -155,11 +155,9 @@ struct Sm90Fragments {
   using Biases = TransposedBias<kConfig.bias>;
   using Text = TransposedText<kConfig.text>;
   // Texts of a fragment wait for those before it, or all would be under way at once and spill: for
-  // what they left in the scores' registers, or for p times the slope ahead of its way there, as a
-  // reader of these makes the compiler serialize products (C7511) of wide pairs, and of pairs of
-  // few columns that pass tiles by.
-  static constexpr bool kTextWaitsForScores =
-      !kConfig.sm90_wide_pair() && !(kConfig.masked && kConfig.head_dim <= kPanelColumns);
+  // what they left in the scores' registers, or in wide pairs, of which a reader of these makes the
+  // compiler serialize products (C7511), for p times the slope ahead of its way there.
+  static constexpr bool kTextWaitsForScores = !kConfig.sm90_wide_pair();
   static constexpr int kTextsAtOnce = 2;  // fragments, where they wait for scores
 
   // Of logits that are not plain: weights go out rounded, and scores become what ds takes for
