@@ -96,12 +96,13 @@ class Packed:
 
     def _table(self, q_pitch, k_pitch):
         entry, q_begin, q_end, k_begin, k_end = self._places
-        begins = numpy.stack([entry * q_pitch + q_begin, entry * k_pitch + k_begin])
-        used = numpy.stack([q_end - q_begin, k_end - k_begin])
-        if begins[:, 0].any():  # a sequence without rows, since the first begins with 0
-            begins, used = (numpy.insert(rows, 0, 0, axis=1) for rows in (begins, used))
-        ends = begins[:, -1:] + used[:, -1:]
-        return numpy.concatenate([numpy.hstack([begins, ends]), numpy.hstack([used, ends])]).astype(numpy.int32)
+        begins = entry * q_pitch + q_begin, entry * k_pitch + k_begin
+        first = int(begins[0][0] > 0 or begins[1][0] > 0)  # a sequence without rows, since the first begins with 0
+        table = numpy.zeros((4, first + len(entry) + 1), dtype=numpy.int32)
+        for at, (begin, used) in enumerate(zip(begins, (q_end - q_begin, k_end - k_begin))):
+            table[at, first:-1], table[2 + at, first:-1] = begin, used
+            table[[at, 2 + at], -1] = begin[-1] + used[-1]
+        return table
 
 
 def _power_above(lengths):

@@ -168,7 +168,8 @@ def _closed_form(b, sq, sk, q_offset, kv_offset, mask_function, padding):
     if padding is None:
         return intervals
     kept = read(padding[:, kv_offset:kv_offset + sk]) != 0  # at once: where it lies on a GPU, each look at it waits
-    kept = numpy.pad(kept, ((0, 0), (0, max(0, kv_offset + sk - padding.shape[1]))))
+    if kept.shape[1] < sk:  # positions behind it are none
+        kept = numpy.concatenate([kept, numpy.zeros((len(kept), sk - kept.shape[1]), dtype=bool)], 1)
     if kept.all():
         return intervals
     ends = _ends_of(kept)
