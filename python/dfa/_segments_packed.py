@@ -90,7 +90,7 @@ class Packed:
         if asked not in self._lengths:
             table = torch.from_numpy(self._table(q_pitch, k_pitch))
             with torch.inference_mode(False):  # what is kept serves gradients, too
-                table = table.to(device, copy=True)
+                table = table.to(device, copy=True, non_blocking=True)  # pageable memory has been read when it returns
             self._lengths[asked] = table[0], table[1], table[2, :-1], table[3, :-1]
         return self._lengths[asked]
 
