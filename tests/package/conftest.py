@@ -1,6 +1,8 @@
 """What has to be said before JAX and PyTorch are imported."""
 
 import collections
+import importlib.util
+import mmap
 import os
 import pathlib
 
@@ -12,9 +14,23 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 # Processors that JAX takes for several devices (test_jax_devices.py). What XLA makes around our calls is compiled in a
 # hurry unless somebody asks for more: its tests spend their time on that. test_jax.py has one program as users
 # compile it.
-FLAGS_OF_USERS = os.environ.get("XLA_FLAGS", "")
-HURRY = "" if FLAGS_OF_USERS else "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = f"{FLAGS_OF_USERS} {HURRY} --xla_force_host_platform_device_count=4"
+HURRY = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true", "--xla_cpu_use_fusion_emitters=false"]
+
+
+def known(flags):
+    """Those that the XLA of this JAX has: it ends the process of who names another."""
+    jaxlib = importlib.util.find_spec("jaxlib")
+    library = jaxlib and pathlib.Path(jaxlib.origin).with_name("libjax_common.so")
+    if not library or not library.exists():
+        return []
+    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
+        return [flag for flag in flags if code.find(flag[2:flag.index("=")].encode()) >= 0]
+
+
+FLAGS = os.environ.get("XLA_FLAGS") or " ".join(known(HURRY))
+if "device_count" not in FLAGS:  # the workers of pytest-xdist have those of the first process
+    FLAGS += " --xla_force_host_platform_device_count=4"
+os.environ["XLA_FLAGS"] = FLAGS
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
