@@ -191,7 +191,8 @@ def attend(query, key, value, segments, **options):
 
 def _attend(query, key, value, segment, options):
     if not _sees_keys(segment):
-        nothing = sum(x[..., :0].sum() for x in (query, key, value))  # by which autograd knows of all three
+        learned = [x for x in (query, key, value, options.get("sinks")) if isinstance(x, torch.Tensor)]
+        nothing = sum(x[..., :0].sum() for x in learned)  # by which autograd knows of them all
         return query.new_zeros(*query.shape[:3], value.shape[3]) + nothing
     if segment.keys != slice(0, key.shape[2]):
         key, value = key[:, :, segment.keys], value[:, :, segment.keys]

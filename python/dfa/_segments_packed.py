@@ -10,11 +10,10 @@ import torch
 from torch.autograd import forward_ad
 
 from dfa import _torch_again
-from dfa._logits import softcap_of
 from dfa._shapes import lies_apart, scale_of, window_of
 from dfa._torch_again import OF_ROWS, recall
 from dfa._torch_calls import DTYPES
-from dfa._torch_varlen import as_given, attention_varlen, forward_options, launch_of
+from dfa._torch_varlen import _logits_of, as_given, attention_varlen, forward_options, launch_of
 
 _MOST_ROWS = 1 << 28  # of all packed sequences, for kernels
 
@@ -50,16 +49,16 @@ class Packed:
             o, lse = attention_varlen(*rows, cu_q, cu_k, *most, window=self.window, seqused_q=used_q, seqused_k=used_k,
                                       dropout_p=dropout_p, return_lse=True, **options)
         else:
-            o, lse = torch.ops.dfa.varlen_forward(*rows, *lengths, *self._options(**options))
+            o, lse = torch.ops.dfa.varlen_forward(*rows, *lengths, *self._options(query, **options))
         o = o.unflatten(0, (b, sq)).transpose(1, 2)
         if not dropout_p and as_given(options.get("sinks")) and _are_read_where_they_lie(rows, (query, key, value), pitch):
             self._keep(query, key, value, pitch, rows, lengths, (o, lse), options)
         return o
 
-    def _options(self, scale=None, deterministic=False, softcap=None, sinks=None):
+    def _options(self, query, scale=None, deterministic=False, softcap=None, sinks=None):
         """What dfa::varlen_forward takes behind lengths. deterministic is of gradients."""
-        sinks = None if sinks is None else sinks.float()
-        return (*window_of(False, self.window), scale_of(scale), False, None, sinks, softcap_of(softcap), None, 0, 0, None, 0.0, "", "",
+        _, sinks, softcap = _logits_of(None, sinks, softcap, query.device, query.shape[0], query.shape[1])
+        return (*window_of(False, self.window), scale_of(scale), False, None, sinks, softcap, None, 0, 0, None, 0.0, "", "",
                 0, False, *self._most)
 
     def _call(self, query, key, value, pitch, lengths, scale=None, deterministic=False, softcap=None, sinks=None):
@@ -70,7 +69,7 @@ class Packed:
     def _keep(self, query, key, value, pitch, rows, lengths, outputs, options):
         call = self._call(query, key, value, pitch, lengths, **options)
         if query.is_cuda:
-            made = launch_of(call, rows, *forward_options((*lengths, *self._options(**options))), outputs, "o")
+            made = launch_of(call, rows, *forward_options((*lengths, *self._options(query, **options))), outputs, "o")
         else:
             made = self._forward_of(pitch, *query.shape[::2][:2], options)
         _torch_again.keep(call, made, OF_ROWS.values())
@@ -79,7 +78,7 @@ class Packed:
     def _forward_of(self, pitch, b, sq, options):
         def forward(query, key, value, cu_q, cu_k, used_q, used_k, _, sinks, *more):
             rows, lengths = _rows(query, key, value, pitch), (cu_q, cu_k, used_q, used_k)
-            o, _ = torch.ops.dfa.varlen_forward(*rows, *lengths, *self._options(**options | {"sinks": sinks}))
+            o, _ = torch.ops.dfa.varlen_forward(*rows, *lengths, *self._options(query, **options | {"sinks": sinks}))
             return o.unflatten(0, (b, sq)).transpose(1, 2)
         return forward
 

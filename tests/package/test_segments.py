@@ -324,6 +324,30 @@ def test_sinks_of_another_type_are_taken_as_numbers(monkeypatch):
     torch.testing.assert_close(gradient, wanted)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sinks_with_gaps(monkeypatch, layout):
+    tensors, made = layers("cache", layout, "cpu")
+    sinks = torch.randn(4, 3)[:, 1]
+    for x in tensors:
+        torch.testing.assert_close(attend(*x, made, sinks=sinks), by_loop(monkeypatch, *x, made, sinks=sinks))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sinks_are_one_of_each_head(layout):
+    tensors, made = layers("cache", layout, "cpu")
+    attend(*tensors[0], made, sinks=torch.zeros(4))
+    for sinks in (torch.zeros(3), torch.zeros(1), torch.zeros(1, 4)):
+        with pytest.raises(ValueError, match="sinks has shape"):
+            attend(*tensors[1], made, sinks=sinks)
+
+
+def test_sinks_have_a_gradient_of_zero_where_nothing_is_seen():
+    sinks = torch.zeros(4, requires_grad=True)
+    tensors, made = problem(torch.zeros(1, 5, 7, dtype=torch.bool))
+    attend(*tensors, made, sinks=sinks).sum().backward()
+    assert torch.equal(sinks.grad, torch.zeros(4))
+
+
 def test_dropout_is_drawn_anew():
     (x, *_), made = layers("cache", "heads first", "cpu")
     assert not torch.equal(*(attend(*x, made, dropout_p=0.5) for _ in range(2)))
