@@ -175,7 +175,7 @@ def attend(query, key, value, segments, **options):
     if len(segments) == 1 and segments[0][:2] == whole:
         return _attend(query, key, value, segments[0], options)
     if (packed := segments.packed) is not None:
-        if isinstance(sinks := options.get("sinks"), torch.Tensor):
+        if isinstance(sinks := options.get("sinks"), torch.Tensor) and sinks.is_floating_point():
             options["sinks"] = sinks.float()
         if (o := packed.recall(query, key, value, **options)) is not None:
             return o
