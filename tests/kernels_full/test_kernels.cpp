@@ -45,6 +45,9 @@ CompiledKernel TestKernels::compile(const CompileRequest& request) {
   return *file->store.get(request).code;
 }
 
+// Bytes of registers that a text may spill before a warning tells it (cuda/nvrtc.cpp).
+static constexpr int kUnsaid = 64;
+
 // CUDA's sines have one for angles beyond 105615, which a user's text may name.
 static int stack_of(const CompileRequest& request) {
   const bool sines = request.preamble.find("sinf(") != std::string::npos ||
@@ -56,7 +59,7 @@ CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest&
                                      int spilled) {
   try {
     CompiledKernel kernel = kernels.compile(request);
-    EXPECT_EQ(kernel.warning, "") << request.name_expression;
+    if (spilled <= kUnsaid) EXPECT_EQ(kernel.warning, "") << request.name_expression;
     EXPECT_LE(kernel.stack_bytes, stack_of(request) + spilled) << request.name_expression;
     EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
     return kernel;

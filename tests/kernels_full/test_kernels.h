@@ -45,7 +45,8 @@ class TestKernels {
 #define DFA_NEEDS_NVRTC(kernels) \
   if (!(kernels).available()) GTEST_SKIP() << (kernels).available().reason
 
-// Large spills are errors of the compiler, small ones here. `spilled`: bytes of stack that are not.
+// Large spills are errors of the compiler, small ones here. `spilled`: bytes of stack that are not;
+// above 64 the compiler's warning is none either.
 CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest& request,
                                      int spilled = 0);
 
