@@ -139,6 +139,24 @@ def test_a_mask_of_four_dimensions_is_read_again_when_it_changes():
     assert (after - wanted).abs().max() < 1e-5 < (after - before).abs().max()
 
 
+@pytest.mark.parametrize("write", [lambda x: x.numpy().__setitem__((..., slice(2)), 0), lambda x: x.data[..., :2].zero_()])
+@pytest.mark.parametrize("places", [False, True])
+def test_what_is_written_past_autograd_is_read_on_a_processor(write, places):
+    """Of which a tensor's version tells nothing."""
+    q = torch.randn(1, 2, 4, 8)
+    given = torch.arange(4)[None] if places else torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
+
+    def layer():
+        mask, position_ids = (None, given) if places else (given, None)
+        return dfa.transformers.attention_forward(None, q, q, q, mask, is_causal=True, position_ids=position_ids)[0]
+    before, version = layer(), given._version
+    write(given)
+    assert given._version == version
+    visible = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]], dtype=torch.bool) if places else given
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=visible).transpose(1, 2).nan_to_num()
+    assert (layer() - wanted).abs().max() < 1e-5 < (layer() - before).abs().max()
+
+
 def test_sequences_told_by_cu_seq_lens():
     q, k, v = torch.randn(3, 1, 2, 9, 8)
     ends = torch.tensor([0, 4, 4, 9], dtype=torch.int32)

@@ -153,20 +153,25 @@ def _added(mask, query, key):
     return bias
 
 
-_last = None  # of what layers were given last: tensors, weakly, with their versions; all else; the segments
+_last = None  # of what layers were given last: tensors, weakly, and their copies; their versions and all else; the segments
 
 
 def _kept(read_anew, given, facts):
-    """The segments that are read from these tensors, once for all layers that get the same."""
+    """The segments that are read from these tensors, once for all layers that get the same. A version does not tell what NumPy or
+    Tensor.data have written: on a processor elements are held against a copy, on a GPU, which would be waited for, they are not."""
     global _last
     tensors = [x for x in given if isinstance(x, torch.Tensor)]
     if any(x.is_inference() for x in tensors) or torch._C._are_functorch_transforms_active():
         return read_anew()
     facts = facts, [*map(type, given)], [x._version for x in tensors]
     kept = _last
-    if kept is None or kept[1] != facts or any(ref() is not x for ref, x in zip(kept[0], tensors)):
-        kept = _last = [weakref.ref(x) for x in tensors], facts, read_anew()
+    if kept is None or kept[1] != facts or not all(ref() is x and _holds(x, copy) for (ref, copy), x in zip(kept[0], tensors)):
+        kept = _last = [(weakref.ref(x), x.detach().clone() if x.device.type == "cpu" else None) for x in tensors], facts, read_anew()
     return kept[2]
+
+
+def _holds(tensor, copy):
+    return copy is None or torch.equal(tensor, copy)
 
 
 def _shapes_agree(shape, query, key):
