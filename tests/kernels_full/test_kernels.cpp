@@ -59,7 +59,9 @@ CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest&
                                      int spilled) {
   try {
     CompiledKernel kernel = kernels.compile(request);
-    if (spilled <= kUnsaid) EXPECT_EQ(kernel.warning, "") << request.name_expression;
+    if (spilled <= kUnsaid) {
+      EXPECT_EQ(kernel.warning, "") << request.name_expression;
+    }
     EXPECT_LE(kernel.stack_bytes, stack_of(request) + spilled) << request.name_expression;
     EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
     return kernel;
