@@ -26,16 +26,24 @@ def is_bias(mask, query):
     """Is it a bias to add to scores, where one can be, on a processor? What only hides keys is a mask."""
     if query.device.type != "cpu" or not isinstance(mask, torch.Tensor) or mask.is_nested or not mask.is_floating_point():
         return False
-    if mask.requires_grad and torch.is_grad_enabled():
-        return True
+    learned = mask.requires_grad and torch.is_grad_enabled()
     try:
-        least = mask <= torch.finfo(mask.dtype).min
-        hides = least | (mask < HIDES)
-        if (hides.all(-1) & (mask != -torch.inf).any(-1)).any().item():
-            return False  # it stands for all keys of a query, which count alike
-        return not (least | (mask == 0)).all().item()
-    except RuntimeError:
-        return False
+        _check_rows(mask, "attn_mask")
+        return learned or not ((mask <= torch.finfo(mask.dtype).min) | (mask == 0)).all().item()
+    except RuntimeError:  # torch.func, fake tensors
+        return learned
+
+
+def _low(mask):
+    """True where all keys of a query are hidden, and not all by -inf: PyTorch weighs these by such numbers alone."""
+    hidden = (mask <= torch.finfo(mask.dtype).min) | (mask < HIDES)
+    return (hidden.all(-1) & (mask != -torch.inf).any(-1)).any()
+
+
+def _check_rows(mask, name):
+    if _low(mask).item():
+        raise ValueError(f"{name} hides all keys of a query by numbers that are not all -inf, of which alone PyTorch would make weights; "
+                         "accepted: -inf, or False of a boolean mask, for a query that sees no key and gets zeros")
 
 
 def bias_of(visible, dtype):
@@ -54,10 +62,10 @@ def of_four(mask, b, query, key):
 
 def hidden_by(mask, name="attn_mask"):
     """True where a mask of floating-point numbers, which are added to scores, hides a key."""
-    # A type's least number hides a key as -inf does, except where it stands for all keys of a query: those count alike.
     hidden = mask <= torch.finfo(mask.dtype).min
-    even = (hidden.all(-1) & (mask != -torch.inf).any(-1)).any()
-    if (even | ~(hidden | (mask == 0)).all()).item():
+    # It hides a key as -inf does, except where it stands for all keys of a query.
+    if (_low(mask) | ~(hidden | (mask == 0)).all()).item():
+        _check_rows(mask, name)
         raise ValueError(f"{name} holds other numbers than 0 and -inf: no kernel here adds a bias to scores; {ACCEPTED}")
     return hidden
 

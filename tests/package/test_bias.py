@@ -196,12 +196,14 @@ def test_any_attn_mask_of_pytorch_on_a_processor(kind):
                                torch.nn.functional.scaled_dot_product_attention(*one, attn_mask=mask), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, -1e31])
-def test_a_mask_whose_low_numbers_stand_for_all_keys_is_refused_still(least):
-    q, k, v = inputs(hk=4)
-    mask = torch.zeros(17, 29)
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("dtype, least", [(torch.float32, torch.finfo(torch.float32).min), (torch.float32, -1e31), (torch.float16, -65504.0)])
+def test_a_mask_whose_low_numbers_stand_for_all_keys_is_refused_still(dtype, least, learned):
+    q, k, v = (x.to(dtype) for x in inputs(hk=4))
+    mask = torch.zeros(17, 29, dtype=dtype)
     mask[3] = least
-    with pytest.raises(ValueError, match="attn_mask holds other numbers"):
+    mask.requires_grad_(learned)
+    with pytest.raises(ValueError, match="attn_mask hides all keys of a query"):
         dfa.torch.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
