@@ -40,6 +40,10 @@ std::vector<Case> cases(std::initializer_list<Case> both,
   return some;
 }
 
+// Of a grid of cases the full tier takes every second, a Latin square: each row with half of the
+// columns, each column with half of the rows. place: the sum of both.
+inline bool taken(int place) { return kEveryKernel || place % 2 == 0; }
+
 #define DFA_ON_ARCHITECTURES(suite)                            \
   INSTANTIATE_TEST_SUITE_P(                                    \
       Architectures, suite, testing::ValuesIn(kArchitectures), \
