@@ -237,12 +237,24 @@ GENERATIONS = [flash_attn, flash_attn_interface, cute, hub]
 
 
 @pytest.mark.parametrize("module", GENERATIONS)
+@pytest.mark.parametrize("array", [torch.tensor, numpy.array])
+def test_names_of_flash_attn_take_a_window_of_numbers_in_an_array(module, array):
+    q, k, v = (torch.randn(1, 12, 2, 64) for _ in range(3))
+    for window in ((3, 2), (1, 0), (3, 2)):  # other numbers in an array of the same shape are another call
+        given, wanted = (module.flash_attn_func(q, k, v, window_size=of(window)) for of in (array, tuple))
+        torch.testing.assert_close(given, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("module", GENERATIONS)
 @pytest.mark.parametrize("change, error, message", [
     ({"q": numpy.zeros((1, 8, 2, 64), "f4")}, TypeError, "^q is ndarray; accepted: a tensor"),
     ({"v": [1]}, TypeError, "^v is list; accepted: a tensor"),
     ({"window_size": 5}, ValueError, "^window_size 5; accepted: "),
     ({"window_size": "55"}, ValueError, "^window_size '55'; accepted: "),
     ({"window_size": (5.0, 5)}, ValueError, r"^window_size \(5.0, 5\); accepted: "),
+    ({"window_size": torch.tensor([True, False])}, ValueError, "^window_size "),
+    ({"window_size": torch.tensor([1.0, 2.0])}, ValueError, "^window_size "),
+    ({"window_size": torch.tensor([1, 2, 3])}, ValueError, "^window_size "),
     ({"window_size": (None,)}, ValueError, r"^window_size \(None,\); accepted: "),
     ({"softcap": ""}, TypeError, "^softcap ''; accepted: "),
     ({"softcap": False}, TypeError, "^softcap False; accepted: "),

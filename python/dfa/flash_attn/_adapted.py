@@ -38,6 +38,8 @@ def window_of(window_size):
     if window_size is None or type(window_size) is tuple and {*map(type, window_size)} == {int}:
         return window_size
     try:
+        if getattr(window_size, "ndim", None) == 1:  # a tensor, as flash-attn's own tests draw it
+            window_size = window_size.tolist()
         if not isinstance(window_size, (tuple, list)):
             raise ValueError
         return sides_of(False, tuple(-1 if side is None else side for side in window_size))
