@@ -209,10 +209,10 @@ def test_what_is_refused_is_told_by_its_name(options, error, message):
 
 
 def test_padded_rows_are_one_packed_call(monkeypatch):
-    from dfa import _segments
+    from dfa import _segments_packed
     calls = []
-    packed = _segments.attention_varlen
-    monkeypatch.setattr(_segments, "attention_varlen", lambda *given, **options: calls.append(options["dropout_p"]) or packed(*given, **options))
+    packed = _segments_packed.attention_varlen
+    monkeypatch.setattr(_segments_packed, "attention_varlen", lambda *given, **options: calls.append(options["dropout_p"]) or packed(*given, **options))
     q, k, v = torch.randn(3, 4, 2, 30, 32)
     seen = torch.arange(30) < torch.tensor([[30], [7], [19], [1]])
     v = v.masked_fill(~seen[:, None, :, None], torch.nan)
