@@ -8,16 +8,14 @@ turns, in microseconds, of dfa, of torch.nn.functional.scaled_dot_product_attent
 bias of all batches and leaves their sum to PyTorch, and their ratio. o and all four gradients are first held against each other.
 """
 import argparse
-import random
-import statistics
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import dfa
-from cuda_bursts import seconds
+from cuda_bursts import medians
 
-DEVICE, BURSTS, RUNS = "cuda", 7, 10
+DEVICE = "cuda"
 # T5, AlphaFold's rows of pairs, a bias of each batch, wider heads.
 ROWS = [(8, 16, 1024, 64, 1), (64, 4, 256, 32, 1), (2, 8, 2048, 64, 2), (4, 16, 2048, 128, 1)]
 
@@ -28,14 +26,6 @@ def efficient(q, k, v, bias):
 
 
 CALLS = {"dfa": lambda q, k, v, bias: dfa.attention(q, k, v, bias=bias), "efficient": efficient}
-
-
-def medians(calls):
-    bursts = {which: [] for which in calls}
-    for _ in range(BURSTS):
-        for which in random.sample(list(calls), len(calls)):
-            bursts[which].append(seconds(calls[which], RUNS))
-    return {which: 1e6 * statistics.median(taken) for which, taken in bursts.items()}
 
 
 def tensors_of(b, h, s, d, batches):

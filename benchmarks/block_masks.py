@@ -11,15 +11,13 @@ of what a plan takes (plan), of the configuration that --config names (named; de
 softmax in fp32 of one head.
 """
 import argparse
-import random
-import statistics
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import dfa
 import dfa.torch
-from cuda_bursts import seconds
+from cuda_bursts import medians
 
 SIDE, BURSTS, RUNS = 128, 9, 20
 
@@ -88,11 +86,7 @@ def main():
                  "named": ours(q, k, v, lists, a.config), "flex": lambda mask=mask: flex(q, k, v, block_mask=mask)}
         for which, call in calls.items():
             check(f"{which} of {name}", call(), q, k, v, mask)
-        bursts = {which: [] for which in calls}
-        for _ in range(BURSTS):
-            for which in random.sample(list(calls), len(calls)):
-                bursts[which].append(seconds(calls[which], RUNS))
-        us = {which: 1e6 * statistics.median(taken) for which, taken in bursts.items()}
+        us = medians(calls, BURSTS, RUNS)
         all_blocks = all_blocks or us["named"]
         print(f"| {name} | {share:.3f} | " + " | ".join(f"{us[which]:.1f}" for which in calls) +
               f" | {us['named'] / all_blocks / share:.2f} | {us['flex'] / us['named']:.2f} |")

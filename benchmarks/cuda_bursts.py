@@ -1,4 +1,6 @@
 """Calls in a row on one card, by its own clock and its energy counter."""
+import random
+import statistics
 import time
 
 import torch
@@ -26,6 +28,15 @@ def seconds(call, runs):
     end.record()
     torch.cuda.synchronize()
     return begin.elapsed_time(end) * 1e-3 / runs
+
+
+def medians(calls, bursts=7, runs=10):
+    """{name: microseconds of a call} of {name: call}: the median of bursts of so many in a row, taken in turns."""
+    taken = {name: [] for name in calls}
+    for _ in range(bursts):
+        for name in random.sample(list(calls), len(calls)):
+            taken[name].append(seconds(calls[name], runs))
+    return {name: 1e6 * statistics.median(times) for name, times in taken.items()}
 
 
 def joules(call, least_s, at_once):

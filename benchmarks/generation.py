@@ -7,7 +7,7 @@ needs the packages dfa, PyTorch, transformers and a GPU
 A Llama of 1 billion random weights in bf16 (16 layers, 32 query and 8 key heads of 64) generates greedily, as users call it:
 model.generate. A line a row: batch, prompt, cache, whether rows are padded on the left; milliseconds of a call for one token, then
 milliseconds and millijoules of the card, by its counter, of each further token of the batch, with `sdpa` and with `dfa`: medians of
-rounds taken in turns. The logits behind the prompt are held to those of sdpa first.
+rounds taken in turns. Behind them the error of the logits of the prompt, by their norm, beside sdpa's.
 """
 import argparse
 import statistics
@@ -107,7 +107,8 @@ def main():
         run = Run(model, row)
         error = run.error()
         of = measured(run, arguments.tokens, arguments.rounds)
-        cells = ["      -" if None in pair else f"{pair[0]:8.2f} {pair[1]:8.2f}  {pair[1] / pair[0]:.2f}" for pair in zip(*(of[a] for a in ATTENTIONS))]
+        pairs = zip(*(of[attention] for attention in ATTENTIONS))
+        cells = ["      -" if None in pair else f"{pair[0]:8.2f} {pair[1]:8.2f}  {pair[1] / pair[0]:.2f}" for pair in pairs]
         print(f"{name_of(row):26} {'   '.join(cells)}   error of logits {error:.1e}", flush=True)
 
 

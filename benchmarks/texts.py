@@ -9,17 +9,14 @@ mask, and so has a second column of dfa (dfa.torch.block_mask), which passes ove
 against softmax in fp32 of one head, gradients against each other.
 """
 import argparse
-import random
-import statistics
 
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import dfa
 import dfa.torch
-from cuda_bursts import seconds
+from cuda_bursts import medians
 
-BURSTS, RUNS = 7, 10
 SCORES = {"score - 0.05f * abs(q_idx - kv_idx)": lambda s, b, h, q, k: s - 0.05 * (q - k).abs(),
           "30.0f * tanh(score / 30.0f)": lambda s, b, h, q, k: 30 * torch.tanh(s / 30)}
 MASKS = {"q_idx / 1024 == kv_idx / 1024": lambda b, h, q, k: q // 1024 == k // 1024}
@@ -56,14 +53,6 @@ def check(name, o, q, k, v, changed):
 
 def gradients(o, d_o, inputs):
     return torch.autograd.grad(o, inputs, d_o, retain_graph=True)
-
-
-def medians(calls):
-    bursts = {which: [] for which in calls}
-    for _ in range(BURSTS):
-        for which in random.sample(list(calls), len(calls)):
-            bursts[which].append(seconds(calls[which], RUNS))
-    return {which: 1e6 * statistics.median(taken) for which, taken in bursts.items()}
 
 
 def main():

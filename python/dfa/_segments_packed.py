@@ -71,12 +71,13 @@ class Packed:
         if query.is_cuda:
             made = launch_of(call, rows, *forward_options((*lengths, *self._options(query, **options))), outputs, "o")
         else:
-            made = self._forward_of(pitch, *query.shape[::2][:2], options)
+            made = self._forward_of(pitch, options)
         _torch_again.keep(call, made, OF_ROWS.values())
         self._again[_layout_of(query, key, value)] = pitch, lengths
 
-    def _forward_of(self, pitch, b, sq, options):
+    def _forward_of(self, pitch, options):
         def forward(query, key, value, cu_q, cu_k, used_q, used_k, _, sinks, *more):
+            b, _, sq, _ = query.shape
             rows, lengths = _rows(query, key, value, pitch), (cu_q, cu_k, used_q, used_k)
             o, _ = torch.ops.dfa.varlen_forward(*rows, *lengths, *self._options(query, **options | {"sinks": sinks}))
             return o.unflatten(0, (b, sq)).transpose(1, 2)

@@ -447,9 +447,9 @@ Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   return all({
       require(!c.ranges, kListsAndRanges),
       require(!is_wide(c) && !c.dropout, "lists of blocks take d and dv up to ", kNarrowDim,
-              " in cuda_sm90's backward, without softcap, alibi, bias and dropout, and beside "
-              "mask_mod and score_mod block_k=",
-              2 * kGroupRows, " and dv up to ", kGroupRows, " where d is"),
+              " in cuda_sm90's backward, without softcap, alibi, bias and dropout; mask_mod and "
+              "score_mod beside them take block_k=",
+              2 * kGroupRows, ", and dv up to ", kGroupRows, " where d is up to ", kGroupRows),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
       validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
       require(!p.deterministic && c.dq == DqAccumulation::atomic,

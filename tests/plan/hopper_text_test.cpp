@@ -161,7 +161,7 @@ TEST(HopperText, ListsOfBlocksAreBesideIt) {
     return sm90_backward_fits(p, kHopper90).reason;
   };
   for (const char* rest : {"d64 dv128 blocks(128x128)", "d192 blocks(128x128)"}) {
-    EXPECT_NE(refused(rest).find("beside mask_mod and score_mod block_k=128 and dv up to 64"),
+    EXPECT_NE(refused(rest).find("score_mod beside them take block_k=128, and dv up to 64"),
               std::string::npos);
   }
   EXPECT_NE(refused("d128 blocks(64x64)").find("does not divide the blocks of 64 keys"),
