@@ -18,6 +18,18 @@ std::int64_t tiles(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
 // That a query takes of so many packed heads.
 int rows_of(int heads) { return ForwardConfig{.pack_gqa = heads}.query_rows(); }
 
+// In Hopper's forward, whatever they would gain together.
+bool heads_stay_apart(const Problem& p) {
+  return p.packed() || p.bias || p.blocks || p.dropout > 0;
+}
+
+// That divides a group.
+int largest_power_of_two(std::int64_t group, int most) {
+  int heads = 1;
+  while (heads < most && group % (2 * heads) == 0) heads *= 2;
+  return heads;
+}
+
 bool fills_tiles_better(const Problem& p, std::int64_t heads) {
   return 10 * tiles(heads * p.sq) <= 9 * heads * tiles(p.sq);
 }
@@ -51,15 +63,19 @@ Problem with_pack_gqa(const Problem& p) {
 int select_pack_gqa(const Problem& p) {
   const int most = std::min(p.d, p.dv) > kMostColumns ? 64 : 16;
   const std::int64_t group = p.hq / p.hk;
-  if (p.packed() || p.bias || p.blocks || p.dropout > 0 || has_backward(p)) return 1;
+  if (heads_stay_apart(p) || has_backward(p)) return 1;
   const auto work_tiles = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };
-  int best = 1;
-  while (best < most && group % (2 * best) == 0) best *= 2;
+  int best = largest_power_of_two(group, most);
   if (best > 1 && !fills_tiles_better(p, best)) best = 1;
   for (int heads = 3; heads <= most; ++heads) {  // powers of two fill boxes, others must be better
     if (group % heads == 0 && 10 * work_tiles(heads) <= 9 * work_tiles(best)) best = heads;
   }
   return best;
+}
+
+int pack_gqa_under_window(const Problem& p) {
+  const bool window = p.mask.left >= 0 || p.mask.chunk > 0;
+  return window && !heads_stay_apart(p) ? largest_power_of_two(p.hq / p.hk, 16) : 1;
 }
 
 std::int64_t heads_of_a_tile(const Problem& p) {

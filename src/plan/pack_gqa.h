@@ -22,7 +22,12 @@ Problem with_pack_gqa(const Problem& problem);
 // one that takes fewer tiles than that by a tenth; 1 where tiles fill no better so.
 int select_pack_gqa(const Problem& problem);
 
-// Query heads that are rows of a tile of Hopper's forward, one way or the other.
+// Those that may be rows of one tile to see fewer keys under a window, since the tile's queries are
+// fewer: as above a power of two; 1 where the problem has no window or they cannot be.
+int pack_gqa_under_window(const Problem& problem);
+
+// Query heads that are rows of a tile of Hopper's forward because they fill it better, one way or
+// the other.
 std::int64_t heads_of_a_tile(const Problem& problem);
 
 // A problem with as many rows and work tiles as one whose heads are packed so, for what it costs.

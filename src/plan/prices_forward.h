@@ -15,6 +15,7 @@ struct Sm90Tile {
   int q_columns_in_regs = 0;
   int num_splits = 0;
   bool transpose_values = false;
+  int pack_gqa = 0;  // 0: as select_pack_gqa has it
 
   friend bool operator==(const Sm90Tile&, const Sm90Tile&) = default;
 };
@@ -86,6 +87,13 @@ inline constexpr Price kPairMargin{"a pair's time that is compared", 1.01, "of i
                                    kOfPairs};
 inline constexpr Price kLargeMargin{"that of more than 128 queries", 1.005, "of its price",
                                     kOfPingpong};
+// Heads of a group that are rows of one tile under a window, since its keys are then fewer: by the
+// model they take 0.62 of the time at d 64 and a window of 128, which they do, but 0.86 at d 128,
+// where nothing is gained.
+inline constexpr Source kOfPackedWindows{"H200", "results/studies/hopper_packed_heads_h200.txt",
+                                         "82afa6c"};
+inline constexpr Price kPackedMargin{"time with packed heads that is compared, under a window", 1.2,
+                                     "of its price", kOfPackedWindows};
 // Ping-pong gains little where tiles are alike, and cost 1 % of few steps and up to 5 % under a
 // mask.
 inline constexpr Price kPingpongSteps{"steps from above which warpgroups are in ping-pong", 4,

@@ -34,6 +34,7 @@ constexpr Sm90Tile kTiles[] = {
 };
 
 double margin(const Sm90Tile& tile, const Problem& p) {
+  if (tile.pack_gqa > 1) return kPackedMargin;
   if (tile.cluster > 1) return p.sk <= kShortKeys ? kShortPairMargin : kPairMargin;
   return tile.block_q > 128 ? kLargeMargin : 1.0;
 }
@@ -52,15 +53,16 @@ struct WorkTiles {
 
   WorkTiles(const Problem& p, const MeasuredTile& m, int sm_count)
       : at_once(std::max(1, sm_count / m.tile.cluster)), masked(hides_keys(p)) {
-    const int most = m.tile.cluster * m.tile.block_q;
+    const int heads = std::max(1, m.tile.pack_gqa);
+    const int most = m.tile.cluster * m.tile.block_q / heads;  // queries
     std::int64_t all_steps = 0;
     for (std::int64_t query = 0; query < p.sq; query += most) {
       all_steps += key_steps(p, query, most, m.tile.block_k);
     }
     of_head = static_cast<double>(tiles_of(p.sq, most));
-    count = static_cast<double>(p.b * p.hq) * of_head;
+    count = static_cast<double>(p.b * p.hq / heads) * of_head;
     steps = static_cast<double>(all_steps) / of_head;
-    rows = static_cast<double>(std::min<std::int64_t>(most, p.sq));
+    rows = static_cast<double>(heads * std::min<std::int64_t>(most, p.sq));
     price = masked ? m.masked : m.full;
     if (p.softcap != 0) price.step_us *= kSoftcapStep;
     if (p.alibi) price.step_us *= alibi_step(m.tile);
@@ -172,6 +174,13 @@ MeasuredTile transposing(MeasuredTile m) {
   return m;
 }
 
+// The tile with heads as rows that see fewer keys together.
+MeasuredTile with_heads(MeasuredTile m, int heads) {
+  m.tile.pack_gqa = heads;
+  m.tile.pingpong = false;
+  return m;
+}
+
 bool takes_turns(const Problem& p, const Sm90Tile& tile) {
   return tile.pingpong && p.sk > kPingpongSteps * tile.block_k && p.mask.is_full() && !p.blocks;
 }
@@ -180,12 +189,18 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 
 std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
   const Problem problem = priced_with_pack_gqa(asked);
-  std::vector<PricedTile> priced;
   const bool e4m3 = problem.dtype == DType::e4m3;
+  const bool packed = e4m3 || select_pack_gqa(asked) > 1;
+  const int heads = packed ? 1 : pack_gqa_under_window(asked);
+  std::vector<PricedTile> priced;
   for (const MeasuredTile& m : e4m3 ? std::span<const MeasuredTile>(kGuessedE4m3) : kMeasured) {
     if (m.element != problem.dtype || m.head_dim != sm90_head_dim(problem.d) ||
         m.head_dim != sm90_head_dim(problem.dv)) {
       continue;
+    }
+    if (heads > 1) {
+      const MeasuredTile rows = with_heads(m, heads);
+      priced.push_back({predicted_us(problem, rows, sm_count), rows.tile});
     }
     priced.push_back({predicted_us(problem, m, sm_count), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
@@ -270,7 +285,7 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .pingpong = t.pingpong,
                        .cluster = t.cluster,
                        .q_columns_in_regs = q_columns_in_regs(p, t),
-                       .pack_gqa = pack_gqa_of(p),
+                       .pack_gqa = t.pack_gqa > 0 ? t.pack_gqa : pack_gqa_of(p),
                        .num_splits = t.num_splits,
                        .varlen = p.packed(),
                        .paged = p.paged(),

@@ -60,6 +60,12 @@ TEST(EmulatedHopperLogits, AllAtOnce) {
       "fwd bf16 causal b1 hq2 hk1 s400 d128");
 }
 
+// gpt-oss's layers: a group's heads are rows of a tile of four warpgroups.
+TEST(EmulatedHopperLogits, SinksOfPackedHeadsUnderAWindow) {
+  expect_right_with<packing(hopper_forward(kBf16, 64, 256, 64, 4, 2), 8), kSink>(
+      "fwd bf16 b1 hq16 hk2 sq70 sk200 d64 window(60,0) layout(bshd)");
+}
+
 #ifdef DFA_EVERY_CASE
 TEST(EmulatedHopperLogits, TilesOfOtherShapes) {
   expect_right_with<hopper_forward(kBf16, 128, 192, 80, 2, 2), kSoftcap | kSink>(

@@ -63,6 +63,19 @@ TEST(PackedHeads, UnderAMaskAndInAnyLayout) {
   EXPECT_EQ(heads("fwdbwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 1);  // gradients
 }
 
+TEST(PackedHeads, UnderAWindow) {
+  const auto heads = [](const char* line) { return pack_gqa_under_window(parse_problem(line)); };
+  EXPECT_EQ(heads("fwd bf16 b2 hq64 hk8 s8192 d64 window(127,0) sink"), 8);
+  EXPECT_EQ(heads("fwdbwd bf16 b2 hq64 hk8 s8192 d64 window(127,0) sink"), 8);
+  EXPECT_EQ(heads("fwd bf16 b2 hq64 hk2 s8192 d64 chunk(128)"), 16);
+  EXPECT_EQ(heads("fwd bf16 b2 hq24 hk2 s8192 d64 window(127,0)"), 4);
+  EXPECT_EQ(heads("fwd bf16 b2 hq9 hk3 s8192 d64 window(127,0)"), 1);
+  EXPECT_EQ(heads("fwd bf16 b2 h8 s8192 d64 window(127,0)"), 1);  // no groups
+  EXPECT_EQ(heads("fwd bf16 causal b2 hq64 hk8 s8192 d64"), 1);   // no window
+  EXPECT_EQ(heads("fwd bf16 b2 hq64 hk8 s8192 d64 window(127,0) bias(1,h)"), 1);
+  EXPECT_EQ(heads("fwd bf16 hq64 hk8 d64 window(127,0) lens(500,20)"), 1);
+}
+
 TEST(PackedHeads, OfATileEitherWay) {
   const auto heads = [](const char* line) { return heads_of_a_tile(parse_problem(line)); };
   EXPECT_EQ(heads("fwd bf16 b3 hq28 hk4 sq1 sk700 d128"), 7);

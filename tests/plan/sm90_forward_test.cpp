@@ -271,6 +271,23 @@ TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
   EXPECT_THROW(forced("q_columns_in_regs=-16"), InvalidArgument);
 }
 
+// Not where it gains little, and of another layout heads stay apart.
+TEST(Sm90Legality, HeadsArePackedWhereTheySeeFewKeysOfAWindowTogether) {
+  const auto heads = [](const std::string& line) {
+    return select_forward(parse_problem(line), kHopper).pack_gqa;
+  };
+  for (const char* layout : {"", " layout(bshd)"}) {
+    for (const char* pass : {"fwd", "fwdbwd"}) {
+      const std::string line = std::string(pass) + " bf16 b2 hq64 hk8 s8192 d64" + layout;
+      EXPECT_EQ(heads(line + " window(127,0) sink"), 8) << line;
+      EXPECT_EQ(heads(line + " window(2000,0)"), 1) << line;
+      EXPECT_EQ(heads(line + " chunk(8192)"), 1) << line;
+    }
+  }
+  EXPECT_EQ(heads("fwd bf16 b2 hq16 hk4 s8192 d128 window(127,0)"), 1);
+  EXPECT_EQ(heads("fwd bf16 b2 hq64 hk8 s8192 d64 window(127,0) dropout(0.1,1)"), 1);
+}
+
 TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideAGroup) {
   const Problem p = parse_problem("fwd bf16 causal b3 hq48 hk4 sq20 sk700 d128");
   const ForwardConfig planned = select_forward(p, kHopper);
