@@ -391,7 +391,9 @@ ForwardConfig split_sliced_config_of(const Problem& p, const Limits& limits) {
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
   const bool e4m3 = p.dtype == DType::e4m3;
-  if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
+  // Biases are copied ahead there, which is worth padded columns.
+  const bool narrow = std::max(p.d, p.dv) <= kPortableDim && !p.bias;
+  if (!e4m3 && (narrow || bytes_of(p.dtype) != 2)) return;
   if (e4m3 && p.paged()) return;
   if (limits.highest != Target::cuda_sm90) return;
   if (std::max(p.d, p.dv) > kMostColumns) {

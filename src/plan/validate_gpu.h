@@ -69,6 +69,9 @@ void set_logits(Config& c, const Problem& p) {
   c.bias = p.bias.has_value();
   c.text = p.has_text();
   if constexpr (requires { c.sink; }) c.sink = p.sink;
+  if constexpr (requires { c.bias_fp32; }) {
+    c.bias_fp32 = c.target == Target::cuda_sm90 && p.bias && p.bias->dtype == DType::fp32;
+  }
 }
 
 // What rules of several families ask for: shared memory of a block, one kind of sequences, rows and

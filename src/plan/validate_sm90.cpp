@@ -149,13 +149,16 @@ bool makes_logits(const Config& c) {
 // A thread's two rows are of one head.
 Verdict validate_bias(const ForwardConfig& c, const Problem& p) {
   if (!p.bias) return Verdict::yes();
+  const bool alone = !c.softcap && !c.alibi && !c.text && !c.dropout && c.num_splits == 0 &&
+                     !(c.varlen && c.bias_fp32);
   return all({
       require(!p.paged(), "cuda_sm90 adds no bias to logits of keys in pages; cuda_sm80 does"),
       require(!p.blocks, "cuda_sm90 adds no bias beside lists of blocks; cuda_sm80 does"),
       require(c.pack_gqa == 1, "pack_gqa=", c.pack_gqa, " but a bias takes 1 of cuda_sm90"),
-      require(c.block_q <= kMostBiasTile && c.block_k <= kMostBiasTile, "block_q=", c.block_q,
-              ", block_k=", c.block_k, " but a bias has registers for ", kMostBiasTile, " by ",
-              kMostBiasTile, " of cuda_sm90"),
+      require((alone || c.block_q <= kMostBiasTile) && c.block_k <= kMostBiasTile,
+              "block_q=", c.block_q, ", block_k=", c.block_k, " but a bias has registers for ",
+              kMostBiasTile, " keys of cuda_sm90, and beside softcap, alibi, a text, dropout or ",
+              "splits, or in fp32 of packed sequences, for as many queries"),
       require(c.num_splits == 0 || c.head_dim <= kNarrowBiasDim || c.block_k <= kMostBiasKeys,
               "block_k=", c.block_k, " but splits with a bias and d above ", kNarrowBiasDim,
               " have registers for ", kMostBiasKeys),

@@ -56,6 +56,9 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
   visit("bias", config.bias);
+  if constexpr (requires { config.bias_fp32; }) {
+    if (sm90) visit("bias_fp32", config.bias_fp32);
+  }
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
   visit("ranges", config.ranges);
@@ -108,6 +111,7 @@ constexpr struct {
                 {"softcap", "false"},
                 {"alibi", "false"},
                 {"bias", "false"},
+                {"bias_fp32", "false"},
                 {"sink", "false"},
                 {"paged", "false"},
                 {"ranges", "false"},

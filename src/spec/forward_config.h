@@ -62,6 +62,7 @@ struct ForwardConfig {
   bool softcap = false;
   bool alibi = false;
   bool bias = false;
+  bool bias_fp32 = false;  // of cuda_sm90: its values are, and not copied to shared memory
   bool sink = false;
   // Of GPU targets: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
@@ -170,7 +171,7 @@ struct ForwardConfig {
     }
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
-             stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() +
+             stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() + bias_bytes() +
              16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
              (static_max() ? kRecomputeBytes + noted_bytes() : 0) + page_bytes() +
              listed_step_bytes() + raw_bytes();
@@ -235,6 +236,11 @@ struct ForwardConfig {
   // Of cuda_sm90, where half of the output has a place of its own: its columns, and bytes.
   constexpr int output_columns() const { return own_output() ? round_up(value_dim, 128) / 2 : 0; }
   constexpr int output_bytes() const { return 2 * block_q * output_columns(); }
+
+  // Of cuda_sm90: copies of a bias of a tile.
+  constexpr int bias_bytes() const {
+    return bias && !bias_fp32 ? block_q * bias_row_bytes(block_k) : 0;
+  }
 
   // fp32 values one tile keeps in cache: scores, accumulator, and one tile each of q, k and v.
   constexpr long long tile_bytes() const {

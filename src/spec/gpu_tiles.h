@@ -8,6 +8,10 @@ namespace dfa {
 
 constexpr int round_up(int value, int step) { return (value + step - 1) / step * step; }
 
+// A row of a bias's tile in shared memory, of 16 bits: rows are 16 bytes apart, so that lanes meet
+// other banks.
+constexpr int bias_row_bytes(int keys) { return 2 * keys + 16; }
+
 // GPU kernels are built for a few head dims; loads fill the columns between with zeros.
 inline constexpr int kGpuHeadDims[] = {16, 32, 64, 96, 128, 192, 256};
 // Of cuda_sm80 alone: no thread has registers for all columns of a sum. Thread blocks sum a slice

@@ -65,7 +65,7 @@ void start(Fiber& fiber, unsigned index) {
   fiber.started = fiber.done = false;
   fiber.wait = {};
   fiber.unfenced.clear();
-  fiber.late_words.clear();
+  fiber.late_copies.clear();
   fiber.copy_groups = 0;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();

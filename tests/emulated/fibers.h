@@ -81,10 +81,12 @@ struct Wait {
 };
 
 // A word that a thread copies to shared memory behind its back (ptx::copy_4), of its nth group.
-struct LateWord {
+// Of whose place the rest becomes 0.
+struct LateCopy {
   unsigned target;
   const void* source;
   unsigned group;
+  std::size_t bytes, place;
 };
 
 struct Fiber {
@@ -97,7 +99,7 @@ struct Fiber {
   bool started = false, done = false;
   Wait wait;
   std::vector<unsigned> unfenced;  // words that it has written, not yet for copies and products
-  std::vector<LateWord> late_words;
+  std::vector<LateCopy> late_copies;
   unsigned copy_groups = 0;
 };
 

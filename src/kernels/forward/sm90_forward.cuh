@@ -32,8 +32,8 @@
 // are no power of two, rows that are left hold heads of another group, or nothing. With
 // `num_splits` the work tiles behind the last whole round are dealt out in splits, which
 // combine_splits combines. Logits that are not plain are made of a tile's scores before its mask
-// (ExponentLogits), biases read straight from memory; a sink is added when a row is done. Limits:
-// d, dv up to 256; strides in multiples of 16 bytes.
+// (ExponentLogits), biases copied a tile ahead by each warp; a sink is added when a row is done.
+// Limits: d, dv up to 256; strides in multiples of 16 bytes.
 //
 // sm90_forward_block.cuh is what all threads know, sm90_forward_producer.cuh the thread that starts
 // copies, sm90_forward_consumer.cuh the steps of a warpgroup with queries, sm90_store.cuh how its
@@ -44,13 +44,13 @@ template <ForwardConfig kConfig>
 struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> {
   using Consumer = Sm90ForwardConsumer<kConfig>;
   using Consumer::ask_where_left_range, Consumer::drop, Consumer::end_values, Consumer::finish,
-      Consumer::forget_left_rows, Consumer::hold, Consumer::kGroups, Consumer::kOutputAt,
-      Consumer::kPacked, Consumer::kQGroupBytes, Consumer::kQStages, Consumer::kQueryRows,
-      Consumer::kSplitKv, Consumer::kValues, Consumer::lane, Consumer::let_pass, Consumer::meet,
-      Consumer::multiply_scores, Consumer::multiply_values, Consumer::own_tiles,
-      Consumer::pass_pingpong, Consumer::plain_keys, Consumer::prepare, Consumer::release_stored,
-      Consumer::round, Consumer::wait_pingpong, Consumer::warp_row, Consumer::softmax_step,
-      Consumer::first_softmax_step;
+      Consumer::forget_left_rows, Consumer::hold, Consumer::kBlockK, Consumer::kGroups,
+      Consumer::kOutputAt, Consumer::kPacked, Consumer::kQGroupBytes, Consumer::kQStages,
+      Consumer::kQueryRows, Consumer::kSplitKv, Consumer::kValues, Consumer::lane,
+      Consumer::let_pass, Consumer::logits_of, Consumer::meet, Consumer::multiply_scores,
+      Consumer::multiply_values, Consumer::own_tiles, Consumer::pass_pingpong, Consumer::plain_keys,
+      Consumer::prepare, Consumer::release_stored, Consumer::round, Consumer::wait_pingpong,
+      Consumer::warp_row, Consumer::softmax_step, Consumer::first_softmax_step;
   using typename Consumer::Dropout, typename Consumer::Held, typename Consumer::Logits,
       typename Consumer::Order, typename Consumer::Output, typename Consumer::Rings,
       typename Consumer::Scores, typename Consumer::Store, typename Consumer::Weights;
@@ -76,7 +76,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       TileRange tiles = own_tiles(a, order.seq, row),
                 plain = plain_keys(args, order.seq, row, args.scale_log2);
       if constexpr (kSplitKv) tiles = common(tiles, order.tiles);
-      const Logits logits(args, order.seq, order.head, row + warp_row());
+      const Logits logits = logits_of(args, rings, order, row, group);
       const Dropout dropout = all_heads.of_head(order.seq.batch * args.hq + order.head);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
@@ -89,6 +89,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       softmax.start();
       float inverse[2], lse[2], sums;
       if (tiles.begin < tiles.end) {
+        logits.fetch(args, (tiles.end - 1) * kBlockK);
         let_pass(rings, order.tiles.end - tiles.end, order.tiles.end, group);
         Scores scores;
         bool updates_max;
@@ -103,6 +104,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
         rings.k.release(lane());
         rings.k.next();
         prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1, args.scale_log2);
+        if (tiles.begin + 1 < tiles.end) logits.fetch(args, (tiles.end - 2) * kBlockK);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         first_softmax_step(softmax, scores, updates_max, order.again);
         drop(scores, args, dropout, row, tiles.end - 1);
@@ -129,6 +131,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
           prepare(scores, args, logits, order.seq, plain, row, tile, args.scale_log2);
+          if (tile > tiles.begin) logits.fetch(args, (tile - 1) * kBlockK);
           moved = softmax_step(softmax, scores, updates_max, order.again);
           drop(scores, args, dropout, row, tile);
         }

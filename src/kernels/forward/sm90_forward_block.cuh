@@ -48,7 +48,8 @@ struct Sm90ForwardBlock {
   static constexpr int kRawAt = kVAt + kStages * kVBytes;  // v as it lies, where that is transposed
   static constexpr int kRawTileBytes = kConfig.raw_tile_bytes();
   static constexpr int kOutputAt = kRawAt + (kTransposed ? kRawStages * kRawTileBytes : 0);
-  static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
+  static constexpr int kBiasAt = kOutputAt + kConfig.output_bytes();
+  static constexpr int kBarriersAt = kBiasAt + kConfig.bias_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
   static constexpr int kNotedAt =

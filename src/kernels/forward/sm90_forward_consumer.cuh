@@ -93,6 +93,14 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
     }
   }
 
+  // What becomes of a warp's scores, and where copies of its biases lie.
+  static DFA_DEVICE Logits logits_of(const KernelArgs& args, const Rings& rings, const Order& order,
+                                     int row, int group) {
+    const int first = group * kGroupRows + warp_row();
+    return {args, order.seq, order.head, row + warp_row(),
+            rings.smem + Block::kBiasAt + static_cast<unsigned>(first * bias_row_bytes(kBlockK))};
+  }
+
   // Are scores to be negated?
   static DFA_DEVICE bool negates(float scale) { return Logits::kPlain && scale < 0; }
 

@@ -33,6 +33,14 @@ DFA_DEVICE void forget(unsigned& value) { asm volatile("" : "+r"(value)); }
 
 DFA_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 
+// Of two in bf16 those below -1e30 become -inf (kBiasHides). sm_90.
+DFA_DEVICE unsigned infinite_below(unsigned pair) {
+  constexpr unsigned kNext = 0xf14af14a, kInfinities = 0xff80ff80;  // the first below
+  unsigned below;
+  asm("set.le.u32.bf16x2 %0, %1, %2;" : "=r"(below) : "r"(pair), "r"(kNext));
+  return (below & kInfinities) | (pair & ~below);
+}
+
 DFA_DEVICE float exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -35,6 +35,20 @@ DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
                : "memory");
 }
 
+// The first `bytes` of 16 or 4, and zeros. sm_80.
+template <int kPlace>
+DFA_DEVICE void copy_up_to(unsigned target, const void* source, int bytes) {
+  if constexpr (kPlace == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
+                 "r"(bytes)
+                 : "memory");
+  }
+}
+
 // 4 bytes. sm_80.
 DFA_DEVICE void copy_4(unsigned target, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");

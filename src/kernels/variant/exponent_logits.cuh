@@ -17,7 +17,8 @@
 //              magnitude is log2(e). What it hides is -inf, whatever comes behind
 //   softcap    tanh(score * scale / softcap), whose magnitude is softcap * log2(e)
 //   alibi      all in exponents of 2, less slope * log2(e) a key between; the magnitude is 1
-//   bias       likewise, and log2(e) * bias more, or hidden
+//   bias       the logit, or -inf where it is hidden; the magnitude is log2(e). With ALiBi in
+//              exponents of 2, as there
 // Factors come folded so (LogitArgs).
 namespace dfa {
 
@@ -50,15 +51,17 @@ class ExponentLogits {
   static constexpr bool kPlain = !kSoftcap && !kAlibi && !kBias && !kText;
 
   static DFA_DEVICE float magnitude_log2(const KernelArgs& args) {
-    if (kAlibi || kBias) return 1.f;
+    if (kAlibi) return 1.f;
+    if (kBias) return kLog2E;
     if (kSoftcap) return args.logits.softcap;
     return kText ? kLog2E : args.magnitude_log2;
   }
 
-  // Rows of this head, or of as many as are packed from it on; `row` is the warp's first.
+  // Rows of this head, or of as many as are packed from it on; `row` is the warp's first, `biases`
+  // where copies of theirs have their place.
   DFA_DEVICE ExponentLogits(const KernelArgs& args, const SeqlenInfo<kConfig.varlen>& seq, int head,
-                            int row)
-      : text_(args, seq, head, row), bias_(args, seq, head, row) {
+                            int row, unsigned biases = 0)
+      : text_(args, seq, head, row), bias_(args, seq, head, row, biases) {
     if constexpr (kAlibi) {
       row += static_cast<int>(ptx::kept_thread_index() % 32 / 4);
       const long long first = seq.batch * args.logits.slopes_of_batch + head * kHeads;
@@ -71,6 +74,9 @@ class ExponentLogits {
       diagonal_ = row / kQueryRows + seq.sk(args) - seq.sq(args);
     }
   }
+
+  // Before a tile's scores, from this key on, are made logits, and after those of the tile before.
+  DFA_DEVICE void fetch(const KernelArgs& args, int key) const { bias_.fetch(args, key); }
 
   // `key` is the first score's of the warp.
   template <int kKeys>
@@ -91,7 +97,7 @@ class ExponentLogits {
       }
     }
     if constexpr (kBias) {
-      const float factor = kAlibi ? 1.f : exponents(args);
+      const float factor = kAlibi ? 1.f : kLn2 * exponents(args);
       bias_.template add<kText>(args, scores, key, factor);
     }
   }
@@ -140,11 +146,11 @@ class ExponentLogits {
     }
   }
 
-  static constexpr float kLog2E = 1.4426950408889634f;
+  static constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
   static constexpr int kSlopes = kQueryRows > 8 ? 2 : 1;  // else 8 rows further is the same head
 
   FragmentText<kText, kHeads, kQueryRows> text_;
-  FragmentBias<kBias> bias_;
+  FragmentBias<kBias, kConfig.bias_fp32, kConfig.block_k, kAlibi> bias_;
   float slopes_[kSlopes] = {};
   int diagonal_ = 0;  // the key beside the thread's first row
 };

@@ -39,6 +39,15 @@ inline unsigned pack_e4m3(float first, float second, float third, float fourth) 
   return byte(first) | byte(second) << 8 | byte(third) << 16 | byte(fourth) << 24;
 }
 
+inline unsigned infinite_below(unsigned pair) {
+  for (int half = 0; half < 2; ++half) {
+    if (__uint_as_float(pair >> 16 * half << 16) < -1e30f) {
+      pair = (pair & ~(0xffffu << 16 * half)) | 0xff80u << 16 * half;
+    }
+  }
+  return pair;
+}
+
 inline void unpack_e4m3(unsigned codes, unsigned& lower, unsigned& upper) {
   const auto number = [&](int i) {
     return to_float(e4m3{static_cast<std::uint8_t>(codes >> (8 * i))});

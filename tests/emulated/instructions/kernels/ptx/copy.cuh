@@ -3,8 +3,8 @@
 #include "emulated/async.h"
 #include "kernels/device.h"
 
-// An address in shared memory is an offset into smem, where the block's own begins. Copies of 16
-// bytes are there at once, words may be late.
+// An address in shared memory is an offset into smem, where the block's own begins. Whole
+// copies of 16 bytes are there at once, others may be late.
 namespace dfa::ptx {
 
 inline unsigned shared_address(const void* pointer) {
@@ -20,12 +20,25 @@ inline void copy_16(unsigned target, const void* source, bool valid) {
   }
 }
 
-inline void copy_4(unsigned target, const void* source) {
+inline void land(const emulated::LateCopy& copy) {
+  std::memset(smem + copy.target, 0, copy.place);
+  std::memcpy(smem + copy.target, copy.source, copy.bytes);
+}
+inline void copy_late(const emulated::LateCopy& copy) {
   if (emulated::timing.late_copies) {
-    emulated::running->late_words.push_back({target, source, emulated::running->copy_groups});
+    emulated::running->late_copies.push_back(copy);
   } else {
-    std::memcpy(smem + target, source, 4);
+    land(copy);
   }
+}
+
+template <int kPlace>
+void copy_up_to(unsigned target, const void* source, int bytes) {
+  copy_late(
+      {target, source, emulated::running->copy_groups, static_cast<std::size_t>(bytes), kPlace});
+}
+inline void copy_4(unsigned target, const void* source) {
+  copy_late({target, source, emulated::running->copy_groups, 4, 4});
 }
 
 inline float4 load_shared_4(unsigned address) {
@@ -79,9 +92,9 @@ inline unsigned add_shared(unsigned address, unsigned more) {
 inline void commit_copies() { ++emulated::running->copy_groups; }
 template <int kPending>
 void wait_copies() {
-  std::erase_if(emulated::running->late_words, [](const emulated::LateWord& word) {
-    if (word.group + kPending >= emulated::running->copy_groups) return false;
-    std::memcpy(smem + word.target, word.source, 4);
+  std::erase_if(emulated::running->late_copies, [](const emulated::LateCopy& copy) {
+    if (copy.group + kPending >= emulated::running->copy_groups) return false;
+    land(copy);
     return true;
   });
 }
