@@ -23,6 +23,7 @@ __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
 
 _transformed = torch._C._are_functorch_transforms_active
 _watched = torch._C._len_torch_dispatch_stack
+_overridden = torch._C._len_torch_function_stack
 _is_traced = torch._C._is_tracing
 _Transform = torch._C._functorch.TransformType
 _any_autocast = torch._C._is_any_autocast_enabled
@@ -31,9 +32,17 @@ _deterministic = torch._C._get_deterministic_algorithms
 _threads = torch.get_num_threads
 
 
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def is_watched():
+    """Is a mode active, of dispatch or of functions, a profiler, or torch.jit.trace?"""
+    return bool(_watched() or _overridden() or _profiler._is_profiler_enabled or _is_traced())
+
+
 def attention_on(types):
     """The function for tensors of these types: what a subclass means, its own dispatch knows."""
-    if set(types) <= {torch.Tensor, torch.nn.Parameter}:
+    if PLAIN.issuperset(types):
         return attention
     know_dtensor(types)
     return attention_by_operators

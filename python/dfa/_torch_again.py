@@ -40,10 +40,12 @@ def _places(*names):
     return {name: place for place, name in enumerate(names, 1)}
 
 
-# Where tensors that are taken as they come stand in the keys of doors: of dense tensors, of packed sequences, of caches.
+# Where tensors that are taken as they come stand in the keys of doors: of dense tensors, of packed sequences, of dense tensors beside
+# softcap and the like, of caches.
 OF_DENSE = _places("q", "k", "v")
 OF_ROWS = _places("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "alibi_slopes", "sinks", "block_table",
                   "k_descale", "v_descale")
+OF_LOGITS = _places("q", "k", "v", "alibi_slopes", "sinks")
 OF_CACHES = _places("q", "k", "v", "seqused_k", "cache_batch_idx", "leftpad_k", "block_table", "alibi_slopes", "cu_seqlens_q", "k_descale",
                     "v_descale", "new_k", "new_v", "rotary_cos", "rotary_sin", "cu_seqlens_k_new", "rotary_seqlens")
 

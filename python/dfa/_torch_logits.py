@@ -1,4 +1,5 @@
-"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi, a bias, a mask or sinks: sequences of one length, packed.
+"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi, a bias, a mask or sinks: as they lie where dfa._torch_dense takes them, else
+sequences of one length, packed.
 
 Where batches lie apart, [b, h, s, d] without gaps, rows of packed sequences would be a copy. One sequence of b · h heads is none: a batch's
 heads read their own keys, as those of a group follow each other.
@@ -7,9 +8,11 @@ heads read their own keys, as those of a group follow each other.
 import torch
 from torch.compiler import is_compiling
 
+from dfa import _torch_dense
 from dfa._logits import check_bias_shape, texts_name
 from dfa._shapes import shown, sizes_of
 from dfa._torch import know_dtensor
+from dfa._torch_again import recall
 from dfa._torch_bias import bias_of
 from dfa._torch_inputs import check_kind
 from dfa._torch_varlen import attention_varlen
@@ -17,6 +20,12 @@ from dfa._torch_varlen import attention_varlen
 
 def attention(q, k, v, return_lse, *, mask, **options):
     """q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv], the options of attention_varlen, and a mask."""
+    key = None
+    if not is_compiling():
+        tensors = "alibi_slopes", "sinks"
+        key = ("logits", q, k, v, *map(options.get, tensors), return_lse, mask, *(x for name, x in options.items() if name not in tensors))
+        if (outputs := recall(key)) is not None:
+            return outputs
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_kind(name, tensor)
         if tensor.dim() != 4:
@@ -28,6 +37,8 @@ def attention(q, k, v, return_lse, *, mask, **options):
         check_bias_shape(bias.shape, b, hq, sq, sk, more=False)
     if mask is not None:
         options["bias"] = _hidden(options["bias"], mask, q, (b, hq, sq, sk))
+    if _torch_dense.takes(q, k, v, options):
+        return _torch_dense.attention(q, k, v, return_lse, key, **options)
     if (heads := _of_heads(q, k, v, options)) is not None:
         begins = torch.arange(2, dtype=torch.int32, device=q.device)
         o, lse = attention_varlen(*(x.flatten(0, 1).transpose(0, 1) for x in (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True,

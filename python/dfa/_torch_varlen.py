@@ -19,7 +19,7 @@ from dfa._dropout import probability_of, refuse_seed
 from dfa._logits import bias_text, check_bias_shape, check_shapes, short_texts_of, slopes_of_batch, softcap_of, texts_of
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
-from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
+from dfa._torch import DTYPES, PLAIN, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, is_watched, know_dtensor
 from dfa._torch_bias import as_read, bias_of, check_bias_holds, of_every_key
 from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
@@ -219,11 +219,22 @@ def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seq
         if k.shape[0] == 0:
             k, v, lengths = _with_a_key_of_none(k, v, lengths)
             options = *options[:_BIAS_OPTION], _with_a_column(options[_BIAS_OPTION]), *options[_BIAS_OPTION + 1:]
-        forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
-        o, lse = forward(q, k, v, *lengths, *options)
+        o, lse = _way_of((q, k, v, *lengths, *options))(q, k, v, *lengths, *options)
         if key is not None and _are_plain(bias, dropout_p, seed, texts) and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
             _keep_again(key, q, k, v, lengths, options, (max_seqlen_q, max_seqlen_k), (o, lse), returns)
     return o[..., :dv] if o.shape[2] != dv else o, lse
+
+
+def _way_of(inputs):
+    """The forward of these inputs: by the operator where somebody looks on, past PyTorch's dispatcher where nobody does."""
+    if torch.compiler.is_compiling():
+        return torch.ops.dfa.varlen_forward
+    if _transformed():
+        return _Forward.apply
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    if is_watched() or not PLAIN.issuperset(map(type, tensors)):
+        return torch.ops.dfa.varlen_forward
+    return _Eager.apply if torch.is_grad_enabled() and any(x.requires_grad for x in tensors) else _forward
 
 
 def as_given(*tensors):
@@ -562,6 +573,20 @@ def _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):
 torch.library.register_autograd("dfa::varlen_forward", _differentiate, setup_context=_keep, lib=_library)
 torch.library.register_autograd("dfa::varlen_backward", _torch_operators._refuse_to_differentiate,
                                 setup_context=_torch_operators._keep_nothing, lib=_library)
+
+
+class _Eager(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = _forward(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, d_o, d_lse):
+        # With create_graph the operator's own rule says that there is no second derivative.
+        watched = torch.is_grad_enabled() or is_watched() or torch.compiler.is_compiling()
+        return _differentiate(ctx, d_o, d_lse, torch.ops.dfa.varlen_backward if watched else _backward)
 
 
 class _Backward(torch.autograd.Function):
