@@ -6,8 +6,8 @@ import torch
 from dfa import _torch_again, _torch_append, _torch_paged
 from dfa._torch_again import OF_CACHES, places_of
 from dfa._torch_append import span_of
+from dfa._torch_undifferentiated import OF_CACHE, detached, learned_of, undifferentiated
 from dfa._shapes import flag_of, shown, window_of
-from dfa._torch_paged import refuse_gradients
 from dfa._torch_quantize import rounded
 from dfa._torch_varlen import _whole, check_integers, splits_of
 
@@ -48,6 +48,10 @@ class Cache:
         rows = torch.arange(self.b, dtype=torch.int32, device=self.k.device) if self.batch_idx is None else self.batch_idx
         return rows[:, None]
 
+    def _room(self):
+        page = self.k.shape[1]
+        return f"{self.table_name} has {self.table.shape[1]} pages of {page}" if self.paged else f"the cache has {page} rows for each"
+
     def check_rows(self, before, used, counts, left):
         """On the CPU, before rows are written, as kernels look too late for that: whether lengths are of the cache, and the table or
         cache_batch_idx names what holds all rows that are seen. before, used: rows of keys of each sequence without the new ones and
@@ -59,8 +63,7 @@ class Cache:
             if least < 0:
                 raise ValueError(f"cache_seqlens is {least} for sequence {n}; accepted: from 0 on")
             if most > self.capacity:
-                room = f"{self.table_name} has {self.table.shape[1]} pages of {page}" if self.paged else f"the cache has {page} for each"
-                raise ValueError(f"sequence {n} has {most} rows by cache_seqlens, but {room}")
+                raise ValueError(f"sequence {n} has {most} rows by cache_seqlens, but {self._room()}")
         if not self.paged and self.batch_idx is None:
             return
         first = torch.zeros_like(used) if self.leftpad is None else self.leftpad
@@ -119,8 +122,7 @@ class Cache:
         beyond = ((positions < 0) | (positions >= self.capacity)).nonzero()
         if len(beyond):
             n = int(beyond[0])
-            raise ValueError(f"a new key would be row {int(positions[n])} of sequence {int(sequences[n])}, but the cache has "
-                             f"{self.capacity} rows for each")
+            raise ValueError(f"a new key would be row {int(positions[n])} of sequence {int(sequences[n])}, but {self._room()}")
 
     def _refuse_page(self, sequence, column):
         what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
@@ -148,7 +150,10 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
     causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
     splits = splits_of(num_splits, batch_invariant)
-    refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
+    if learned := learned_of(q, k_cache, v_cache, k, v):
+        if k is not None or v is not None:
+            _refuse_to_write_gradients(k_cache=k_cache, v_cache=v_cache, k=k, v=v)
+        q, k_cache, v_cache = detached(q, k_cache, v_cache)
     rows = _Rows("q", q, cu_seqlens_q, "cu_seqlens_q")
     cache = Cache(k_cache, v_cache, rows.b, table, table_name, cache_batch_idx, cache_leftpad)
     before = _lengths_of("cache_seqlens", cache_seqlens, rows.b, q.device)
@@ -184,14 +189,23 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     pages, keep = cache.pages(), None
     numbers = isinstance(cache_seqlens, int) or isinstance(rotary_seqlens, int)
-    if key is not None and (new is None or by_kernel is not None) and cache.k.is_cuda and not numbers \
+    if key is not None and not learned and (new is None or by_kernel is not None) and cache.k.is_cuda and not numbers \
             and (queries is not rows.flat or queries.data_ptr() == q.data_ptr()) and not _torch_again.is_recorded():
         def keep(plan, _, outputs, steps):
             _keep_again(key, plan, cache, rows, outputs, steps, with_lse, by_kernel)
     o, lse = _torch_paged.attend(queries, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=None if new is None else write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
                                  k_descale=factors[0], v_descale=factors[1], keep=keep, **(logits or {}))
+    if learned:
+        o, lse = undifferentiated(o, lse, learned, OF_CACHE)
     return (rows.of(o), rows.lse_of(lse)) if with_lse else rows.of(o)
+
+
+def _refuse_to_write_gradients(**tensors):
+    """Rows of a cache would forget that they require one, for all calls that read them later."""
+    for name in (name for name, x in tensors.items() if learned_of(x)):
+        raise ValueError(f"{name} requires a gradient, which rows that are written to a cache have none of; accepted beside k and v: "
+                         f"torch.no_grad(), or {name}.detach()")
 
 
 def _by_operators(cache, rows, new, before, rotate, moves, factors):

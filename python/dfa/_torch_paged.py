@@ -16,6 +16,7 @@ from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import check_dims, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
+from dfa._torch_undifferentiated import OF_CACHE, detached, learned_of, undifferentiated
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
 from dfa._torch_scale import scaled
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
@@ -96,20 +97,28 @@ def _check_most_used(seqused_k, most):
         raise ValueError(f"max_seqlen_k is {most}, but a sequence has {longest} keys")
 
 
-def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
-           softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), k_descale=None, v_descale=None, write=None,
-           keep=None):
+def attend(q, k, v, *rows, scale=None, sinks=None, keep=None, **options):
+    """_attend(), which has no gradients: the backward of outputs raises where one is asked of an input."""
+    if not torch.compiler.is_compiling():
+        _refuse_what_has_no_rule(q, k, v)
+        if _transformed():
+            raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
+    learned = learned_of(q, k, v, scale, sinks)
+    if not learned:
+        return _attend(q, k, v, *rows, scale=scale, sinks=sinks, keep=keep, **options)
+    q, k, v, scale, sinks = detached(q, k, v, scale, sinks)
+    return undifferentiated(*_attend(q, k, v, *rows, scale=scale, sinks=sinks, **options), learned, OF_CACHE)
+
+
+def _attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
+            softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), k_descale=None, v_descale=None, write=None,
+            keep=None):
     """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
     many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. splits: of splits_of.
     k_descale, v_descale: of a cache in float8_e4m3fn, which q of any other type may have: as of descales_of. write:
     called when all is checked, to append to the cache. keep: called by _keep_again() where kernels take the tensors as they are."""
-    if not torch.compiler.is_compiling():
-        _refuse_what_has_no_rule(q, k, v)
-        if _transformed():
-            raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
-    refuse_gradients(q=q, k=k, v=v, sinks=sinks, scale=scale if isinstance(scale, torch.Tensor) else None)
     cache = k, v
     if _any_autocast():
         q, k, v = _autocast(q, k, v) if not is_e4m3_cache(k, v) else (_autocast(q)[0], k, v)
@@ -163,12 +172,6 @@ def _keep_again(keep, q, k, v, cu_seqlens_q, seqused_k, block_table, options, mo
             plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, is_e4m3_cache(k, v))
     steps = {"block_table": [block_table.stride(0)], "alibi_slopes": [slopes_of_batch(options[3], q.shape[1])]}
     keep(plan, forward, outputs, steps | {name: x.stride() for name, x in zip(("k_descale", "v_descale"), factors) if x is not None})
-
-
-def refuse_gradients(**tensors):
-    for name, tensor in tensors.items():
-        if tensor is not None and torch.is_grad_enabled() and tensor.requires_grad:
-            raise ValueError(f"{name} requires a gradient, which is not computed of a cache; accepted: torch.no_grad()")
 
 
 def _check_values(slopes, sinks):

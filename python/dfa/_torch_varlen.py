@@ -107,7 +107,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
     with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
     seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
-    -1 by custom. No gradients. A cache of float8_e4m3fn goes with q of another type, which o has: its numbers times k_descale and
+    -1 by custom. No gradients: a backward raises NotImplementedError. A cache of float8_e4m3fn goes with q of another type, which o has: its numbers times k_descale and
     v_descale are the keys and values, each a number, float32 [b, hk] with 1 where it is one for all, or None for 1; on a GPU beside q of
     16 bits, head dims in multiples of 16 up to 256.
 

@@ -278,7 +278,7 @@ def test_refusals_come_each_time(seen):
         assert not memory.any()
     for change, message in (({"cache_seqlens": case.named["cache_seqlens"].long()}, "cache_seqlens is torch.int64"),
                             ({"k": k[..., :32]}, r"k is \[2, 1, 2, 32\]"), ({"cache_seqlens": None}, "cache_seqlens is None"), ({"v": None}, "k beside no v"),
-                            ({"q": q.clone().requires_grad_()}, "q requires a gradient"), ({"causal": 1}, "causal")):
+                            ({"k": k.clone().requires_grad_()}, "k requires a gradient"), ({"causal": 1}, "causal")):
         given = {"q": q, "k_cache": case.k, "v_cache": case.v, "k": k, "v": v} | case.named | change
         with pytest.raises((ValueError, TypeError), match=message):
             flash_attn_with_kvcache(**given)

@@ -4,7 +4,9 @@
 
 Arguments, layouts and results are theirs; dropout_p above 0 draws from PyTorch's
 generator. What no kernel here does raises ValueError by its name. Other than
-there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient.
+there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient; an argument that cannot be raises
+ValueError or TypeError (theirs RuntimeError); o of a cache requires a gradient where an input does, and its backward raises
+NotImplementedError (their flash_attn_with_kvcache drops it).
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
@@ -92,9 +94,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     cache_seqlens + i, and so of q where there is a mask, else all rows by cache_seqlens. num_splits and batch_invariant: as of
     dfa.attention_varlen.
 
-    Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
+    Raises ValueError on what cannot be, and where what is written, or the cache it is written to, requires a gradient; on a processor, before
     anything is written, also on new rows that the cache has no place for. A GPU, where lengths are not read here, writes
-    none of these.
+    none of these. Else a gradient is refused by the backward, with NotImplementedError.
     """
     key = None
     if not is_dynamo_compiling():
