@@ -49,7 +49,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     q_descale, k_descale, v_descale: of q, k, v in float8_e4m3fn (PyTorch's, of ml_dtypes, JAX's; dfa.quantize makes them), what their
     numbers are multiplied by: float32 [b, hk] with 1 where it is one for all, or a number; None for 1. Query heads have that of
     the key head that they read. descale_rows: a multiple of 64; row r then has the factor of block r // descale_rows, of
-    [b, hk, blocks]. o is bfloat16, and there is no gradient. Beside causal, window and scale: softcap, alibi_slopes,
+    [b, hk, blocks]. o is bfloat16, and a backward raises NotImplementedError. Beside causal, window and scale: softcap, alibi_slopes,
     sinks, chunk and prefix with PyTorch and NumPy. On processors, which widen to float32, and on Hopper with dense
     tensors, causal and windows; other GPUs refuse it.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,

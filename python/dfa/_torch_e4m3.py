@@ -19,6 +19,7 @@ from dfa._torch_calls import empty_outputs, fits
 from dfa._torch_inputs import check_kind
 from dfa._torch_operators import _spread
 from dfa._torch_quantize import E4M3
+from dfa._torch_undifferentiated import OF_E4M3, detached, learned_of, undifferentiated
 from dfa._torch_varlen import _logits_of, _On, _pointer
 
 
@@ -34,9 +35,10 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
     descale_rows [b, hk, blocks of so many rows]."""
     refuse_others("tensors", dropout_p, others)
     check_e4m3(q, k, v, dims=4, expected="batch, heads, sequence, head dim")
-    _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
+    if learned := learned_of(q, k, v, sinks):
+        q, k, v, sinks = detached(q, k, v, sinks)
     flag_of("deterministic", deterministic)
     if isinstance(scale, torch.Tensor):
         raise ValueError("scale is a tensor; accepted beside float8_e4m3fn: a number, or None for 1 / sqrt(d)")
@@ -54,6 +56,8 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
     else:
         o, lse = torch.ops.dfa.e4m3_forward(q, k, v, *factors, slopes, sinks, *sides, scale, softcap, *positions, descale_rows)
         o = o[..., :dv] if o.shape[3] != dv else o
+    if learned:
+        o, lse = undifferentiated(o, lse, learned, OF_E4M3)
     return (o, lse) if return_lse else o
 
 
@@ -69,7 +73,8 @@ def descale_of(name, given, sizes, device):
         raise TypeError(f"{name} is {kind}; accepted: a number or a float32 tensor [b, hk]")
     if given.device != device:
         raise ValueError(f"{name} is on {given.device}, q on {device}; one device is expected")
-    _refuse_gradients(**{name: given})
+    if learned_of(given):
+        raise ValueError(f"{name} requires a gradient, which float8_e4m3fn has none of; accepted: {name}.detach()")
     check_descale_shape(name, given.shape, *sizes)
     given = given.float()
     return (given[..., None] if 0 < given.dim() < len(sizes) else given).expand(sizes)
@@ -89,14 +94,6 @@ def check_e4m3(*tensors, dims, expected):
             raise ValueError(f"{name} is a {type(x).__qualname__} in float8_e4m3fn; accepted: its part on this rank, to_local()")
         if x.dim() != dims:
             raise ValueError(f"{name} has {x.dim()} dimensions; {dims} are expected: {expected}")
-
-
-def _refuse_gradients(**tensors):
-    if not torch.is_grad_enabled():
-        return
-    for name, x in tensors.items():
-        if isinstance(x, torch.Tensor) and x.requires_grad:
-            raise ValueError(f"{name} requires a gradient, which float8_e4m3fn has none of; accepted: {name}.detach()")
 
 
 def _fitting(q, k, v, scale):

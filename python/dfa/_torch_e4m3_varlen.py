@@ -10,7 +10,8 @@ from dfa import _torch_varlen as varlen
 from dfa._descales import refuse_others
 from dfa._shapes import flag_of, positions_of, scale_at_width, scale_of, varlen_sizes_of, window_of
 from dfa._torch import _refuse_what_has_no_rule
-from dfa._torch_e4m3 import _padded, _refuse_gradients, check_e4m3, descale_of, descale_pointers
+from dfa._torch_e4m3 import _padded, check_e4m3, descale_of, descale_pointers
+from dfa._torch_undifferentiated import OF_E4M3, detached, learned_of, undifferentiated
 from dfa._torch_varlen_flops import forward_flops
 
 varlen._library.define("e4m3_varlen_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
@@ -27,9 +28,10 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is {type(x).__qualname__}; accepted: a tensor")
     check_e4m3(q, k, v, dims=3, expected="rows of all sequences, heads, head dim")
-    _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
+    if learned := learned_of(q, k, v, sinks):
+        q, k, v, sinks = detached(q, k, v, sinks)
     b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
     varlen.check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)),
                           seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)))
@@ -53,6 +55,8 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
             k, v, lengths = varlen._with_a_key_of_none(k, v, lengths)
         o, lse = torch.ops.dfa.e4m3_varlen_forward(*(varlen._fitting(_padded(x)) for x in (q, k, v)), *factors, *lengths, *options)
         o = o[..., :dv] if o.shape[2] != dv else o
+    if learned:
+        o, lse = undifferentiated(o, lse, learned, OF_E4M3)
     return (o, lse) if return_lse else o
 
 

@@ -112,7 +112,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     16 bits, head dims in multiples of 16 up to 256.
 
     q_descale, k_descale, v_descale without block_table: of q, k, v in float8_e4m3fn, as in dfa.attention; b counts sequences. o is
-    bfloat16, there is no gradient, and bias and dropout_p are refused. On processors, which widen to float32.
+    bfloat16, a backward raises NotImplementedError, and bias and dropout_p are refused. On processors, which widen to float32.
 
     num_splits: in how many splits a GPU's kernel may cut the keys of a query, which blocks then share: 0 as planned, 1 not at all, up
     to 256 so many at most. A processor never does. batch_invariant: o and lse of a sequence have the same bits whatever else is in

@@ -147,6 +147,20 @@ def test_what_has_no_rows_leaves_zeros():
         assert not o.any() and torch.equal(lse, wanted)
 
 
+@pytest.mark.parametrize("learned", [0, 1, 2, "sinks"])
+def test_the_backward_is_refused_not_the_forward(learned):
+    tensors, factors, starts = drawn()
+    named = {"sinks": torch.zeros(4, requires_grad=True)} if learned == "sinks" else {}
+    if not named:
+        tensors[learned] = tensors[learned].clone().requires_grad_()
+    o, lse = dfa.attention_varlen(*tensors, *starts, return_lse=True, **factors, **named)
+    with torch.no_grad():
+        assert torch.equal(o, dfa.attention_varlen(*tensors, *starts, **factors, **named))
+    for output in (o, lse):
+        with pytest.raises(NotImplementedError, match="^the gradient of attention in float8_e4m3fn is not computed; accepted: "):
+            output.float().sum().backward()
+
+
 def test_what_it_does_not_take_is_refused_by_name():
     (q, k, v), factors, starts = drawn()
     def refused(match, *tensors, kind=ValueError, **options):
