@@ -155,6 +155,8 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
             _refuse_to_write_gradients(k_cache=k_cache, v_cache=v_cache, k=k, v=v)
         q, k_cache, v_cache = detached(q, k_cache, v_cache)
     rows = _Rows("q", q, cu_seqlens_q, "cu_seqlens_q")
+    if table is not None and cache_batch_idx is not None and table_name == "page_table":
+        table, cache_batch_idx, key = _rows_of_table(table, cache_batch_idx, rows.b, q.device), None, None
     cache = Cache(k_cache, v_cache, rows.b, table, table_name, cache_batch_idx, cache_leftpad)
     before = _lengths_of("cache_seqlens", cache_seqlens, rows.b, q.device)
     if before is None and k is not None:
@@ -167,8 +169,8 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
             raise ValueError("rotary_cos and rotary_sin beside no k and v; accepted: with new keys alone, as in flash-attn")
         base = _lengths_of("rotary_seqlens", rotary_seqlens, rows.b, q.device)
         rotate = Rotary(rotary_cos, rotary_sin, rotary_interleaved, before if base is None else base, q)
-    elif rotary_seqlens is not None:
-        raise ValueError("rotary_seqlens beside no rotary_cos and rotary_sin; accepted: None")
+    else:
+        _lengths_of("rotary_seqlens", rotary_seqlens, rows.b, q.device)  # of no rotation they say nothing, as in FlashAttention-3
     moves = causal or window is not None and tuple(window) != (-1, -1)
     by_kernel = new and _torch_append.appended(cache, rows, new, before, rotate, moves, factors, softmax_scale)
     if new is None:
@@ -199,6 +201,19 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     if learned:
         o, lse = undifferentiated(o, lse, learned, OF_CACHE)
     return (rows.of(o), rows.lse_of(lse)) if with_lse else rows.of(o)
+
+
+def _rows_of_table(table, batch_idx, b, device):
+    """FlashAttention-3's page_table beside cache_batch_idx: each sequence's row of it. On a GPU, where numbers are not read, what is no row
+    has no page."""
+    if not isinstance(table, torch.Tensor) or table.dim() != 2 or table.shape[0] == 0:
+        raise ValueError(f"page_table is {[*table.shape] if isinstance(table, torch.Tensor) else shown(table)}; accepted: int32 [rows, columns]")
+    check_integers(device, page_table=(table, tuple(table.shape)), cache_batch_idx=(batch_idx, (b,)))
+    outside = (batch_idx < 0) | (batch_idx >= table.shape[0])
+    if device.type == "cpu" and not torch.compiler.is_compiling() and outside.any():
+        n = int(outside.nonzero()[0])
+        raise ValueError(f"cache_batch_idx names row {int(batch_idx[n])} for sequence {n}, but page_table has {table.shape[0]}")
+    return torch.where(outside[:, None], -1, table.index_select(0, torch.where(outside, 0, batch_idx)))
 
 
 def _refuse_to_write_gradients(**tensors):

@@ -340,6 +340,40 @@ def test_packed_queries_and_new_keys_of_flash_attention_3():
         torch.testing.assert_close(lse.split(lens_q, 1)[i].double(), right_lse, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("new", [False, True])
+def test_which_row_of_a_table_is_a_sequences(device, new):
+    """FlashAttention-3's; flash-attn 2 refuses both. A call with other rows behind it is not the first one made again."""
+    cache, dtype = Pages([40, 9, 25], 16, room=1, device=device), torch.float16 if device == "cuda" else torch.float32
+    q = queries(2, 1, 4, 64, dtype=dtype, device=device)
+    k_cache, v_cache, rows = cache.k.to(dtype), cache.v.to(dtype), queries(2, 2, 1, 2, 64, dtype=dtype, device=device, seed=4)
+    for batches in ([2, 0], [1, 2], [2, 0]):
+        taken = torch.tensor(batches, device=device)
+        named = {"cache_seqlens": cache.seqused[taken], "causal": True, "rotary_seqlens": cache.seqused[taken]}
+        calls = []
+        for table in ({"page_table": cache.table, "cache_batch_idx": taken.int()}, {"page_table": cache.table[taken]}):
+            k, v = k_cache.clone(), v_cache.clone()
+            o = flash_attn_interface.flash_attn_with_kvcache(q, k, v, *(rows if new else ()), **named, **table)
+            calls.append((o, k.nan_to_num(), v.nan_to_num()))
+        assert all(map(torch.equal, *calls))
+
+
+def test_rows_of_a_table_that_are_none_are_refused():
+    q, k = torch.zeros(2, 1, 4, 64), torch.zeros(4, 16, 2, 64)
+    call = flash_attn_interface.flash_attn_with_kvcache
+    named = {"cache_seqlens": int32([3, 3]), "page_table": int32([[0], [1], [2]]), "cache_batch_idx": int32([0, 1])}
+    for change, message in (({"cache_batch_idx": int32([0, 3])}, "cache_batch_idx names row 3 for sequence 1, but page_table has 3"),
+                            ({"cache_batch_idx": int32([-1, 0])}, "cache_batch_idx names row -1 for sequence 0, but page_table has 3"),
+                            ({"cache_batch_idx": int32([0])}, r"cache_batch_idx has shape \[1\]"),
+                            ({"page_table": named["page_table"].long()}, "page_table is torch.int64"),
+                            ({"page_table": int32([0, 1])}, r"page_table is \[2\]; accepted: int32 \[rows, columns\]"),
+                            ({"page_table": named["page_table"][:0]}, r"page_table is \[0, 1\]"),
+                            ({"rotary_seqlens": torch.zeros(2)}, "rotary_seqlens is torch.float32")):
+        call(q, k, k, **named)
+        with pytest.raises(ValueError, match=message):
+            call(q, k, k, **named | change)
+
+
 def test_a_model_that_grows_its_cache_says_what_all_at_once_says():
     q, k, v = queries(2, 40, 4, 64), queries(2, 40, 2, 64, seed=3), queries(2, 40, 2, 64, seed=4)
     wanted = flash_attn.flash_attn_func(q, k, v, causal=True)

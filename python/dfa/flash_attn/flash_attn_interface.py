@@ -75,8 +75,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                             rotary_interleaved=True, scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
                             return_softmax_lse=False, *, batch_invariant=False):
     """As dfa.flash_attn.flash_attn_with_kvcache, and with cu_seqlens_q int32 [b + 1] q [total_q, hq, d] → o [total_q, hq, dv],
-    lse [hq, total_q]; with cu_seqlens_k_new new k and v are packed likewise. page_table is the block_table there;
-    rotary_seqlens int32 [b] takes the place of cache_seqlens in rotations. scheduler_metadata is of get_scheduler_metadata.
+    lse [hq, total_q]; with cu_seqlens_k_new new k and v are packed likewise. page_table is the block_table there,
+    and beside it cache_batch_idx says which of its rows are a sequence's; rotary_seqlens int32 [b] takes the place of cache_seqlens in
+    rotations. scheduler_metadata is of get_scheduler_metadata.
     k_descale, v_descale: of a cache in float8_e4m3fn beside q of 16 or 32 bits, float32 [b, hk] with 1 where it is one for all; new k
     and v, of q's type, are divided by them as they are written. Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
     key = None
