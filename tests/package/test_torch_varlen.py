@@ -223,7 +223,41 @@ def test_names_of_flash_attn(device):
     torch.testing.assert_close(cute.flash_attn_varlen_func(*flat, cu, cu)[0].view_as(q), o)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dense", ["q", "k", "qk"])
+def test_flash_attention_4_takes_rows_that_are_not_packed(device, dense):
+    """Its own tests give q, k or both as [b, s, h, d], with seqused, and scheduler_metadata."""
+    q, k, v = (torch.randn(3, s, heads, 64, device=device, requires_grad=True) for s, heads in ((7, 4), (50, 2), (50, 2)))
+    used_q, used_k = (torch.tensor(x, dtype=torch.int32, device=device) for x in ([7, 3, 5], [50, 20, 9]))
+    flat, cu_q, cu_k = [x.flatten(0, 1) for x in (q, k, v)], begins([7] * 3, device), begins([50] * 3, device)
+    options = {"seqused_q": used_q, "seqused_k": used_k, "causal": True, "return_lse": True}
+    o, lse = cute.flash_attn_varlen_func(*flat, cu_q, cu_k, **options)
+    given = [q if "q" in dense else flat[0], *((k, v) if "k" in dense else flat[1:])]
+    named = {"cu_seqlens_q": None if "q" in dense else cu_q, "cu_seqlens_k": None if "k" in dense else cu_k}
+    o2, lse2 = cute.flash_attn_varlen_func(*given, **named, **options, scheduler_metadata=object())
+    if "q" in dense:
+        assert o2.shape == q.shape and lse2.shape == (3, 4, 7)
+        o2, lse2 = o2.flatten(0, 1), lse2.transpose(0, 1).flatten(1)
+    torch.testing.assert_close(o2, o)
+    torch.testing.assert_close(lse2, lse)
+    gradients = [torch.autograd.grad(x.sum(), (q, k, v), retain_graph=True) for x in (o, o2)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_rows_of_flash_attention_4_that_cannot_be_are_refused():
+    q, cu = torch.zeros(2, 8, 2, 64), begins([8, 8], "cpu")
+    for given, message in (((q[0], q[0], q[0]), "cu_seqlens_q is None beside q of 3 dimensions; accepted"),
+                           ((q[0], q[0], q[0], cu), "cu_seqlens_k is None beside k of 3 dimensions; accepted"),
+                           ((q, q, q[0]), "cu_seqlens_k is None beside v of 3 dimensions; accepted"), ((q, q[:1], q[:1]), "cu_seqlens_k has shape"),
+                           (([1], q, q), "q is list"), ((q, q, q, cu, None), "q has 4 dimensions")):
+        with pytest.raises((ValueError, TypeError), match=message):
+            cute.flash_attn_varlen_func(*given)
+    assert cute.flash_attn_varlen_func(q[:, :0], q, q)[0].shape == (2, 0, 2, 64)
+    assert cute.flash_attn_varlen_func(q[:0], q[:0], q[:0])[0].shape == (0, 8, 2, 64)
+
+
 @pytest.mark.parametrize("module, name, argument, value", [
+    (cute, "flash_attn_func", "gather_kv_indices", torch.ones(1)), (cute, "flash_attn_func", "aux_scalars", (1,)),
     (flash_attn_interface, "flash_attn_func", "attention_chunk", 64),
     (flash_attn_interface, "flash_attn_func", "qv", torch.ones(1)), (cute, "flash_attn_func", "score_mod", print),
 ])
@@ -274,7 +308,7 @@ def test_names_of_flash_attn_take_flags_and_both_lengths(module):
         module.flash_attn_func(q[None], q[None], q[None], **{flag: "no"})
     with pytest.raises(TypeError, match=f"{flag} is 1; accepted: True or False"):
         module.flash_attn_varlen_func(q, q, q, cu, cu, 5, 5, **{flag: 1})
-    with pytest.raises(ValueError, match="cu_seqlens_q or cu_seqlens_k is None"):
+    with pytest.raises(ValueError, match="cu_seqlens_k is None"):
         module.flash_attn_varlen_func(q, q, q, cu, None, 5, 5)
 
 

@@ -22,7 +22,8 @@ def refuse(**arguments):
 
 # Further arguments of FlashAttention-4's functions, none of which is supported.
 _OF_CUTE = {"qv", "score_mod", "score_mod_bwd", "mask_mod", "aux_tensors", "block_sparse_tensors", "block_sparse_tensors_bwd",
-            "full_block_cnt", "full_block_idx", "mask_block_cnt", "mask_block_idx", "block_size", "q_descale", "k_descale", "v_descale"}
+            "full_block_cnt", "full_block_idx", "mask_block_cnt", "mask_block_idx", "block_size", "q_descale", "k_descale", "v_descale",
+            "gather_kv_indices", "aux_scalars", "min_seqlen_k", "seqlen_k_per_split"}
 
 
 def refuse_others(others):
@@ -85,6 +86,17 @@ def both_begins(cu_seqlens_q, cu_seqlens_k):
     if cu_seqlens_q is None or cu_seqlens_k is None:
         raise ValueError("cu_seqlens_q or cu_seqlens_k is None; accepted: int32 [b + 1] for packed q, k and v")
     return cu_seqlens_q, cu_seqlens_k
+
+
+def packed_rows(name, x, x_name):
+    """(rows [b · s, h, d], their cu_seqlens) of x [b, s, h, d], which comes without cu_seqlens of this name."""
+    _check_tensor(x_name, x)
+    if x.dim() != 4:
+        raise ValueError(f"{name} is None beside {x_name} of {x.dim()} dimensions; accepted: int32 [b + 1] for packed rows, or {x_name} [b, s, h, d]")
+    (b, s), steps = x.shape[:2], torch.arange(x.shape[0] + 1, dtype=torch.int32, device=x.device)
+    if b * s >= 2 ** 31:
+        raise ValueError(f"{x_name} has {b} · {s} rows; accepted without {name}: less than 2^31")
+    return x.flatten(0, 1), steps * s
 
 
 def _check_tensor(name, tensor):

@@ -6,7 +6,7 @@ from torch.compiler import is_dynamo_compiling
 from dfa._shapes import flag_of
 from dfa._torch_again import recall
 from dfa._torch_varlen import in_full, splits_of
-from dfa.flash_attn._adapted import attend, logits_of, refuse, refuse_others, window_of
+from dfa.flash_attn._adapted import attend, logits_of, packed_rows, refuse_others, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func"]
 
@@ -30,24 +30,31 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(None
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_q=None,
                            seqused_k=None, page_table=None, softmax_scale=None, causal=False, window_size=(None, None),
                            learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False,
-                           return_lse=False, **others):
+                           return_lse=False, *, scheduler_metadata=None, disable_scheduler_metadata=False, **others):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1], seqused int32 [b] → (o, lse): lse
     float32 [hq, total_q], or None without return_lse. With page_table, int32 [b, columns], k is [pages, page, hk, d] and
-    v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are."""
+    v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are. Without cu_seqlens_q q is [b, sq, hq, d], and so
+    is o, lse [b, hq, sq]; without cu_seqlens_k k is [b, sk, hk, d] and v likewise. scheduler_metadata is taken and says nothing."""
     key = None
     if not (others or is_dynamo_compiling()):
         key = ("flash4_varlen", q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None, learnable_sink, page_table, None, None,
-               max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap, num_splits, pack_gqa, deterministic, return_lse)
+               max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, softcap, num_splits, pack_gqa, deterministic, return_lse,
+               scheduler_metadata is None, disable_scheduler_metadata is True)
         if (outputs := recall(key)) is not None:
             return outputs
     refuse_others(others)
     splits_of(num_splits, False)
     if page_table is not None and cu_seqlens_k is not None:
         raise ValueError("cu_seqlens_k beside page_table is not supported; accepted: seqused_k")
-    if cu_seqlens_q is None or cu_seqlens_k is None and page_table is None:
-        raise ValueError("cu_seqlens_q or cu_seqlens_k is None; accepted: int32 [b + 1] for packed q, k and v")
-    with_lse = flag_of("return_lse", return_lse)
+    with_lse, sizes = flag_of("return_lse", return_lse), None
+    if cu_seqlens_q is None:
+        (q, cu_seqlens_q), sizes, key = packed_rows("cu_seqlens_q", q, "q"), q.shape[:2], None
+    if cu_seqlens_k is None and page_table is None:
+        key = None
+        (k, cu_seqlens_k), (v, _) = packed_rows("cu_seqlens_k", k, "k"), packed_rows("cu_seqlens_k", v, "v")
     o, lse = in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, key,
                      "(ol)" if with_lse else "(on)", causal=causal, window=window_of(window_size), scale=softmax_scale,
                      deterministic=deterministic, **logits_of(softcap, None, learnable_sink))
+    if sizes is not None:
+        o, lse = o.unflatten(0, sizes), lse.unflatten(1, sizes).transpose(0, 1)
     return o, lse if with_lse else None
