@@ -358,6 +358,18 @@ def test_which_row_of_a_table_is_a_sequences(device, new):
         assert all(map(torch.equal, *calls))
 
 
+def test_without_lengths_a_sequence_of_flash_attention_4_has_all_its_pages():
+    q, (k, v), table = queries(2, 4, 64), queries(2, 6, 16, 2, 64), int32([[4, 1, 0], [2, 5, 3]])
+    o, lse = cute.flash_attn_varlen_func(q, k, v, begins([1, 1]), page_table=table, return_lse=True)
+    wanted = cute.flash_attn_varlen_func(q, k, v, begins([1, 1]), page_table=table, seqused_k=int32([48, 48]), return_lse=True)
+    assert torch.equal(o, wanted[0]) and torch.equal(lse, wanted[1])
+    with pytest.raises(ValueError, match="block_table names page -1 in column 2 of sequence 1"):
+        cute.flash_attn_varlen_func(q, k, v, begins([1, 1]), page_table=int32([[4, 1, 0], [2, 5, -1]]))
+    for change, message in (({"page_table": table[0]}, r"page_table has shape \[3\]; accepted: \[b, columns\]"), ({"k": k[0]}, "k has shape")):
+        with pytest.raises(ValueError, match=message):
+            cute.flash_attn_varlen_func(**{"q": q, "k": k, "v": v, "cu_seqlens_q": begins([1, 1]), "page_table": table} | change)
+
+
 def test_rows_of_a_table_that_are_none_are_refused():
     q, k = torch.zeros(2, 1, 4, 64), torch.zeros(4, 16, 2, 64)
     call = flash_attn_interface.flash_attn_with_kvcache

@@ -99,6 +99,15 @@ def packed_rows(name, x, x_name):
     return x.flatten(0, 1), steps * s
 
 
+def whole_pages(page_table, k):
+    """The seqused_k of sequences that have all rows of all their pages."""
+    for name, tensor, count, expected in (("page_table", page_table, 2, "[b, columns]"), ("k", k, 4, "[pages, page, hk, d]")):
+        _check_tensor(name, tensor)
+        if tensor.dim() != count:
+            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: {expected}")
+    return torch.full((page_table.shape[0],), page_table.shape[1] * k.shape[1], dtype=torch.int32, device=page_table.device)
+
+
 def _check_tensor(name, tensor):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")

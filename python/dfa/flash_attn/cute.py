@@ -6,7 +6,7 @@ from torch.compiler import is_dynamo_compiling
 from dfa._shapes import flag_of
 from dfa._torch_again import recall
 from dfa._torch_varlen import in_full, splits_of
-from dfa.flash_attn._adapted import attend, logits_of, packed_rows, refuse_others, window_of
+from dfa.flash_attn._adapted import attend, logits_of, packed_rows, refuse_others, whole_pages, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func"]
 
@@ -33,7 +33,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                            return_lse=False, *, scheduler_metadata=None, disable_scheduler_metadata=False, **others):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1], seqused int32 [b] → (o, lse): lse
     float32 [hq, total_q], or None without return_lse. With page_table, int32 [b, columns], k is [pages, page, hk, d] and
-    v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are. Without cu_seqlens_q q is [b, sq, hq, d], and so
+    v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are, as long as
+    their row of the table where None. Without cu_seqlens_q q is [b, sq, hq, d], and so
     is o, lse [b, hq, sq]; without cu_seqlens_k k is [b, sk, hk, d] and v likewise. scheduler_metadata is taken and says nothing."""
     key = None
     if not (others or is_dynamo_compiling()):
@@ -52,6 +53,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     if cu_seqlens_k is None and page_table is None:
         key = None
         (k, cu_seqlens_k), (v, _) = packed_rows("cu_seqlens_k", k, "k"), packed_rows("cu_seqlens_k", v, "v")
+    if page_table is not None and seqused_k is None:
+        seqused_k, key = whole_pages(page_table, k), None
     o, lse = in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, key,
                      "(ol)" if with_lse else "(on)", causal=causal, window=window_of(window_size), scale=softmax_scale,
                      deterministic=deterministic, **logits_of(softcap, None, learnable_sink))
