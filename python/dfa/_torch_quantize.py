@@ -27,7 +27,7 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     scale: "head", a factor for each batch and head of keys, or "tensor", one for all, of shape []. heads: hk, of which a group of
     h / hk heads each share a factor, as q needs where it has more heads than k and v; h unless given. The factor makes the
     largest number of its part 448, the largest of the type; where all are 0 it is 1. A part with NaN or infinity has no factor:
-    it becomes NaN, as its numbers do. x may be float32, float16, bfloat16 or float64, on any device.
+    it becomes NaN, as its numbers do. x may be float32, float16, bfloat16 or float64, which is rounded to float32 first, on any device.
     rotate: a seed, with which x is dfa.rotate(x, seed) before it is rounded, in float32. Of q and k, with one seed, it leaves o as it
     is and takes the error that outliers of columns make away (docs/design/0033-fp8.md); after RoPE, and not of v. None: x as it is.
     descale_rows: a multiple of 64; each block of so many rows has a factor of its own, descale is [b, hk, blocks], and dfa.attention
@@ -35,8 +35,8 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     more than one block of rows, as PyTorch has a graph of its own for a dimension of 1.
     On a GPU of 8.9 or later with Triton two kernels do it, which read x twice and write x8; their bits are those of the operators.
 
-    Raises TypeError on what is no tensor of these types, ValueError on shapes, scales, heads and seeds it cannot take, and on x that
-    requires a gradient, which the rounding has none of.
+    Raises TypeError on what is no tensor of these types, ValueError on shapes, scales, heads and seeds it cannot take, on x that
+    requires a gradient, which the rounding has none of, and on a processor on finite numbers of float64 that float32 has not (elsewhere: infinities).
     """
     refuse_other_types(x)
     if x.is_nested or x.layout != torch.strided or x.dim() != 4:
@@ -51,6 +51,7 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     heads = h if heads is None else heads
     if type(heads) is not int or heads < 1 or h % heads:
         raise ValueError(f"heads is {shown(heads)}; accepted: a divisor of the {h} heads of x, 1 or more")
+    _refuse_beyond_float32(x)
     block = descale_rows_of(descale_rows)
     if block and scale == "tensor":
         raise ValueError(f"descale_rows is {block} beside scale 'tensor'; accepted: 'head'")
@@ -70,6 +71,16 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None,
     else:
         factors = _factors(parts.abs().amax(2))
     return rounded(parts / factors.unsqueeze(2)).reshape(x.shape), factors if scale == "head" else factors.reshape(())
+
+
+def _refuse_beyond_float32(x):
+    """A processor reads numbers of float64 for it. Where they are not read here, one of them is an infinity, and its part NaN."""
+    if x.dtype != torch.float64 or x.device.type != "cpu" or type(x) not in _PLAIN or torch.compiler.is_compiling() \
+            or is_in_torch_dispatch_mode() or torch._C._are_functorch_transforms_active():
+        return
+    beyond = x.float().isinf() & x.isfinite()
+    if beyond.any():
+        raise ValueError(f"x has {float(x[beyond][0])}, which float32 has not; accepted: finite numbers up to 3.4e38, infinity and NaN")
 
 
 def seen_by_kernels(*tensors):

@@ -265,6 +265,22 @@ def test_flash_attention_3s_door():
     assert holds(o.transpose(1, 2), exact((tensors[1],) * 3, descales))
 
 
+@pytest.mark.parametrize("options", [{}, {"scale": "tensor"}, {"descale_rows": 64}, {"rotate": 3}])
+def test_quantize_refuses_numbers_that_float32_has_not(options):
+    """They were infinities, and made NaN of finite numbers."""
+    x = torch.ones(1, 2, 3, 8, dtype=torch.float64)
+    x[0, 1, 2, 3] = -3.4e38
+    x8, descale = dfa.quantize(x, **options)
+    assert x8.float().isfinite().all() and descale.isfinite().all()
+    for value in (1e39, -1e300):
+        x[0, 1, 2, 3] = value
+        with pytest.raises(ValueError, match=f"^x has {value}".replace("+", ".") + ", which float32 has not; accepted: finite numbers up to 3.4e38"):
+            dfa.quantize(x, **options)
+    for value in (torch.inf, torch.nan):
+        x[0, 1, 2, 3] = value
+        assert dfa.quantize(x, **options)[0].float().isnan().any()
+
+
 def test_quantize():
     x = torch.randn(2, 6, 9, 16, dtype=torch.bfloat16)
     x[1, 3] = 0
