@@ -34,6 +34,12 @@ double noise(DType type, float stored) {
   return std::fabs(static_cast<double>(moved) - static_cast<double>(stored));
 }
 
+// Of a tensor without a finite number, whose error and bound of 0 say nothing.
+std::string nothing_to_bound(std::int64_t as_right) {
+  return fmt::format("no finite number to bound: {} infinities and NaNs, each where it is right",
+                     as_right);
+}
+
 }  // namespace
 
 void Comparer::add(float got, double truth, double terms, std::span<const float> naive,
@@ -46,7 +52,10 @@ void Comparer::add(float got, double truth, double terms, std::span<const float>
     }
     return;
   }
-  if (kind(stored) != 0) return;
+  if (kind(stored) != 0) {
+    ++as_right_;
+    return;
+  }
   ++count_;
   const double error = std::fabs(static_cast<double>(got) - truth);
   sum_error_ += error;
@@ -99,6 +108,7 @@ TensorCheck Comparer::finish() {
   }
   check_.ok = mismatch_.empty() && check_.max_error <= check_.bound &&
               (!means_ || check_.mean_error <= check_.mean_bound);
+  if (count_ == 0) worst_ = nothing_to_bound(as_right_);
   check_.detail = mismatch_.empty() ? worst_ : mismatch_;
   return check_;
 }
@@ -111,7 +121,10 @@ void LseComparer::add(float got, double truth, std::span<const float> naive, std
     }
     return;
   }
-  if (kind(truth) != 0) return;
+  if (kind(truth) != 0) {
+    ++as_right_;
+    return;
+  }
   const double error = std::fabs(static_cast<double>(got) - truth);
   const double bound = 1e-5 * (1 + std::fabs(truth));
   ++count_;
@@ -143,7 +156,9 @@ TensorCheck LseComparer::finish() {
   check_.max_error = worst.error;
   check_.bound = passed ? std::max(worst.bound, 2 * max_naive_) : worst.bound;
   check_.ok = mismatch_.empty() && check_.max_error <= check_.bound;
-  check_.detail = mismatch_.empty() ? worst.detail : mismatch_;
+  check_.detail = !mismatch_.empty() ? mismatch_
+                  : count_ == 0      ? nothing_to_bound(as_right_)
+                                     : worst.detail;
   return check_;
 }
 

@@ -39,6 +39,7 @@ class Comparer {
   bool orders_differ_ = false;
   double max_truth_ = 0, max_terms_ = 0, sum_terms_ = 0;
   std::int64_t count_ = 0;
+  std::int64_t as_right_ = 0;  // not finite, where that is right
   struct Yardstick {
     double sum = 0, max = 0;
   };
@@ -68,6 +69,7 @@ class LseComparer {
   Worst of_passed_;  // error, of rows whose own bound it passes
   double max_naive_ = 0;
   std::int64_t count_ = 0;
+  std::int64_t as_right_ = 0;  // not finite, where that is right
   double sum_error_ = 0, sum_bound_ = 0;
   std::string mismatch_;
 };

@@ -75,6 +75,24 @@ TEST(Comparer, AYardstickThatOverflowsDoesNotLoosenTheBound) {
   }
 }
 
+TEST(Comparer, WhatHasNoFiniteNumberSaysSo) {
+  constexpr float kBeyond = std::numeric_limits<float>::infinity();
+  Comparer comparer("o", DType::fp32, 100);
+  LseComparer lse;
+  for (std::int64_t row = 0; row < 3; ++row) {
+    add(comparer, kBeyond, 1e300, kBeyond, row);
+    lse.add(-kBeyond, -kBeyond, {}, 0, 0, row);
+  }
+  for (const TensorCheck& check : {comparer.finish(), lse.finish()}) {
+    EXPECT_TRUE(check.ok) << check.name;
+    EXPECT_EQ(check.detail,
+              "no finite number to bound: 3 infinities and NaNs, each where it is right");
+  }
+  add(comparer, -kBeyond, 1e300, kBeyond, 3);
+  EXPECT_FALSE(comparer.finish().ok);
+  EXPECT_EQ(comparer.finish().detail, "at b0 h0 s3 x0: -inf where inf is right");
+}
+
 // All orders alike, and exact: the a-priori bound of 100 terms is 6e-6 of their sum.
 TEST(Comparer, AYardstickOfEqualOrdersBoundsNothing) {
   for (const auto& [error, alike, ok] :
