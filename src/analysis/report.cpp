@@ -105,15 +105,15 @@ MachineReport report_on(const Machine& machine, const Problem& p, const AnalyzeO
 
 Analysis analyze(const Problem& p, const AnalyzeOptions& options) {
   validate(p);
-  require_dense(p, "dfa analyze");
+  require_dense(p, "analyze");
   if (p.blocks && p.blocks->states.empty()) {
     throw Unsupported(
-        "dfa analyze: counts lists of blocks that the line says; accepted: "
+        "analyze: counts lists of blocks that the line says; accepted: "
         "blocks(random,DENSITY,SEED), blocks(FILE)");
   }
   if (!p.mask_mod.empty()) {
     throw Unsupported(
-        "dfa analyze: does not count which pairs a mask_mod shows; leave mask_mod(…) out");
+        "analyze: does not count which pairs a mask_mod shows; leave mask_mod(…) out");
   }
   Analysis analysis;
   analysis.problem = p;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string_view>
 
 #include "analysis/worked_example.h"
 #include "dfa/error.h"
@@ -89,9 +90,17 @@ TEST(Report, BadSramIsRefused) {
   }
 }
 
+// The program's name comes before such a line: "dfa: analyze: …".
 TEST(Report, WhatIsNotCountedIsRefused) {
-  EXPECT_THROW(analyze(parse_problem("fwdbwd bf16 h1 s64 d64 mask_mod(kv_idx<=q_idx)"), {}),
-               Unsupported);
+  for (const char* line :
+       {"fwdbwd bf16 h1 s64 d64 mask_mod(kv_idx<=q_idx)", "fwd bf16 h1 d64 lens(3,5)"}) {
+    try {
+      analyze(parse_problem(line), {});
+      ADD_FAILURE() << line;
+    } catch (const Unsupported& error) {
+      EXPECT_TRUE(std::string_view(error.what()).starts_with("analyze: ")) << error.what();
+    }
+  }
   const double plain = on("fwdbwd bf16 h1 s64 d64").flash.total();
   EXPECT_EQ(on("fwdbwd bf16 h1 s64 d64 bias(1,h)").flash.total() - plain, 64 * 64 * (2 + 4));
   // Tanh and the like are not counted of any problem, and take no bytes.
