@@ -12,10 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Cache files, locks and leftovers; empty when there is no folder.
+// Cache files, locks and leftovers; empty when there is no folder yet.
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
+  const fs::file_type type = fs::status(folder, error).type();
+  if (type != fs::file_type::not_found && type != fs::file_type::directory) {
+    throw IoError("the cache '" + folder.string() + "' is no folder" +
+                  (error ? " that can be read: " + error.message() : "") +
+                  "; accepted: DFA_CACHE_DIR of a folder, or of one that is to be made");
+  }
   for (const auto& entry : fs::directory_iterator(folder / "kernels", error)) {
     if (is_cache_name(entry.path().filename().string())) paths.push_back(entry.path());
   }

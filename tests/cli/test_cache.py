@@ -45,6 +45,15 @@ def test_an_empty_folder_lists_nothing_and_is_not_made(cache, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["clear"]])
+def test_what_is_no_folder_has_no_cache(cache, tmp_path, arguments):
+    (tmp_path / "file").write_text("")
+    for place in ("/dev/null", str(tmp_path / "file")):
+        done = cache(*arguments, env={"DFA_CACHE_DIR": place})
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"dfa: the cache '{place}' is no folder; accepted: DFA_CACHE_DIR of a folder, or of one that is to be made\n"
+
+
 def test_warm_fails_where_nothing_can_be_kept(dfa, warm):
     warm()  # skips where there is no compiler
     done = dfa("cache", "warm", "--arch", "sm_80", "--problem", LINE, env={"DFA_CACHE_DIR": "/proc/none", "DFA_KERNELS": "none"})
