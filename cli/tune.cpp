@@ -137,9 +137,8 @@ void require_something(const TuneArguments& a, const CLI::App& command) {
 
 // Two that measure at once would share the card and measure each other.
 std::unique_ptr<LockFile> lock(const std::string& profile) {
+  bench::require_writable(profile);
   std::filesystem::path path = output_target(profile);
-  std::error_code ignored;  // opening says what is wrong
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
   path += ".lock";
   return std::make_unique<LockFile>(path, "the profile '" + profile + "'");
 }

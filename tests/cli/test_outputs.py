@@ -68,6 +68,14 @@ def test_links_in_a_circle_and_folders_are_one_line(fails, tmp_path, rows, comma
     fails(2, "is a folder", *commands(".")[command])
 
 
+@pytest.mark.parametrize("command", ["run", "bench", "simulate", "tune", "profile"])
+def test_no_folder_is_made_for_a_file(fails, tmp_path, rows, command):
+    path = "missing/below/file"
+    profile = ["tune", "--import", "rows.json", "--profile", path]
+    fails(2, f"cannot write '{path}': 'missing/below' is not a folder", *(commands(path) | {"profile": profile})[command])
+    assert not (tmp_path / "missing").exists()
+
+
 def bench(dfa, path, *problems):
     asked = [word for line in problems for word in ("--problem", line)]
     assert dfa("bench", *asked, "--backend", "cpu", "--seconds", "0.05", "--no-energy", "--algorithms", "flash",
