@@ -21,9 +21,10 @@ case "${0##*/} $*" in
   python*' -m pip '*) stay pip ;;
   python*' --version') echo Python 3 ;;
   python*' tools/junit_counts.py '*) echo 1 0 0 ;;
+  python*' -m pytest '*) stay pytest ;;
   python*' -m dfa.report '*) stay report ;;
   'cmake --preset '*) mkdir -p "build/$2" && touch "build/$2/build.ninja" ;;
-  'cmake --build '*) stay build && mkdir -p "$2/cli" && cp "$0" "$2/cli/dfa" ;;
+  'cmake --build '*) stay build && stay "${2##*/}" && mkdir -p "$2/cli" && cp "$0" "$2/cli/dfa" ;;
   ctest*) stay ctest && touch "$(sed 's/.*--output-junit \\([^ ]*\\).*/\\1/' <<<"$*")" ;;
   dfa*) stay dfa ;;
   clang-format-14*)
@@ -41,9 +42,11 @@ class Checkout:
             (self.fakes / name).write_text(TOOL)
             (self.fakes / name).chmod(0o755)
         text = (ROOT / "run").read_text().replace("/usr/bin/python3", str(self.fakes / "python3"))
+        text = text.replace("/proc/driver/nvidia", "/nowhere")
         (self.folder / "run").write_text(text)
         (self.folder / "run").chmod(0o755)
-        self.environment = {"PATH": f"{self.fakes}:/usr/bin:/bin", "FAKES": str(self.fakes), "CUDA_HOME": "/nowhere"}
+        self.environment = {"PATH": f"{self.fakes}:/usr/bin:/bin", "FAKES": str(self.fakes), "CUDA_HOME": "/nowhere",
+                            "HOME": str(folder)}
         self.started = []
 
     def start(self, *words):
@@ -151,8 +154,45 @@ def a_file_that_is_not_formatted_is_named(tree):
     assert said.endswith("1 passed, 1 failed, 0 skipped\n"), said
 
 
+def processes_of(session):
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_session) == session and state != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+def sanitized_tests_begin_when_their_builds_end(tree):
+    tree.hold("tsan")
+    tests = tree.start("test")
+    tree.until_says(tests, "what is left of the sanitized builds")
+    tree.until_called("tsan begins")
+    assert tree.calls().count("ctest begins") == 2, tree.calls()
+    tree.let_go("tsan")
+    tree.until_called("ctest begins", 4)
+    assert tree.calls().index("tsan ends") < [i for i, line in enumerate(tree.calls()) if line == "ctest begins"][2]
+    tests.wait(HUNG_S)
+
+
+def sanitized_builds_go_beside_the_tests_of_python_and_end_with_them(tree):
+    for tool in ("pytest", "tsan"):
+        tree.hold(tool)
+    tests = tree.start("test")
+    for line in ("pytest begins", "asan-ubsan ends", "tsan begins"):
+        tree.until_called(line)
+    assert "pytest ends" not in tree.calls()
+    tests.send_signal(signal.SIGTERM)
+    tests.wait(HUNG_S)
+    tree.until(lambda: not processes_of(tests.pid), "the end of all processes of the tests")
+
+
 def main():
-    for case in (a_story_beside_tests_takes_no_environment_away, tests_wait_for_tests_until_those_are_killed,
+    for case in (sanitized_tests_begin_when_their_builds_end, sanitized_builds_go_beside_the_tests_of_python_and_end_with_them,
+                 a_story_beside_tests_takes_no_environment_away, tests_wait_for_tests_until_those_are_killed,
                  one_builds_at_a_time, an_environment_in_use_is_not_made_anew, a_file_that_is_not_formatted_is_named):
         with tempfile.TemporaryDirectory() as name:
             tree = Checkout(pathlib.Path(name))
