@@ -7,11 +7,12 @@ target_compile_options(dfa_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -
   -ffp-contract=off
   $<$<BOOL:${DFA_WERROR}>:-Werror>)
 target_link_options(dfa_flags INTERFACE $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
-# Sanitized: all that is compiled, but for targets that have DFA_PLAIN (dfa_plain below).
+# Sanitized: all that is compiled, but for targets that have DFA_PLAIN, or DFA_ADDRESS_ALONE (dfa_plain and
+# dfa_address_alone below).
 if(DFA_SANITIZE)
   set(plain $<BOOL:$<TARGET_PROPERTY:DFA_PLAIN>>)
   target_compile_options(dfa_flags INTERFACE $<$<NOT:${plain}>:-fsanitize=${DFA_SANITIZE}> -fno-omit-frame-pointer
-    $<$<NOT:${plain}>:-fno-sanitize-recover=all>)
+    $<$<NOT:${plain}>:-fno-sanitize-recover=all> $<$<BOOL:$<TARGET_PROPERTY:DFA_ADDRESS_ALONE>>:-fno-sanitize=undefined>)
   target_link_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE})
 endif()
 
@@ -28,6 +29,14 @@ function(dfa_plain target)
   if(DFA_SANITIZE STREQUAL "address,undefined" AND NOT DFA_COVERAGE)
     set_target_properties(${target} PROPERTIES DFA_PLAIN ON)
     target_compile_options(${target} PRIVATE -O2)
+  endif()
+endfunction()
+
+# Checks of undefined behaviour are half of what compiling a test takes there, and are of src and cli: what calls
+# them is watched for addresses alone, and whole in the build that counts coverage.
+function(dfa_address_alone target)
+  if(DFA_SANITIZE STREQUAL "address,undefined" AND NOT DFA_COVERAGE)
+    set_target_properties(${target} PROPERTIES DFA_ADDRESS_ALONE ON)
   endif()
 endfunction()
 
