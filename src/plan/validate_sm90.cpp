@@ -521,6 +521,9 @@ Verdict validate_weights(const BackwardConfig& c, const Problem& p) {
           "dropout=true of cuda_sm90's backward with head_dim or value_dim above ", kWideDim,
           " has registers for cluster=2, dq=atomic and persistent=false, without softcap, "
           "alibi, chunked and prefix masks"),
+      require(!c.alibi || widest <= kWideDim || c.cluster == 1 || !c.dq_serialized(),
+              "alibi=true of cuda_sm90's backward with head_dim or value_dim above ", kWideDim,
+              " and dq=serialized has registers for cluster=1"),
       require(
           !c.dropout || !c.varlen || c.cluster == 1 || packed_pair,
           "dropout=true of packed sequences and cluster=2 of cuda_sm90's backward has registers "

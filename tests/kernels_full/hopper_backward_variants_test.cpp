@@ -30,7 +30,8 @@ TEST_P(HopperBackwardVariants, CompileWithoutSpills) {
               "bf16 d192 b4 hq16 hk4 s640 softcap(3) alibi dropout(0.1,3) "
               "deterministic causal",
               "bf16 d192 h16 lens(640,640) alibi dropout(0.1,3)",
-              "bf16 d64 dv128 b4 h16 s4096 dropout(0.1,3)"})) {
+              "bf16 d64 dv128 b4 h16 s4096 dropout(0.1,3)",
+              "bf16 d256 b4 h16 s4096 softcap(3) alibi deterministic causal"})) {
     const Problem p = parse_problem(std::string("bwd ") + rest);
     std::vector<BackwardConfig> all = sm90_backward_candidates(p, limits_);
     ASSERT_FALSE(all.empty()) << to_line(p);

@@ -143,6 +143,20 @@ TEST(Sm90BackwardLegality, WhatDropoutAndBiasesHaveNoRegistersForIsRefused) {
   portable("bwd bf16 h4 s640 d32 dropout(0.1,3)", "pad d=32");
 }
 
+TEST(Sm90BackwardLegality, OrderedSumsWithAlibiOfTheWidestHeadsHaveSingleBlocks) {
+  for (const char* logits : {" alibi", " softcap(3) alibi"}) {
+    const Problem p =
+        parse_problem(std::string("bwd bf16 b4 h16 s4096 d256 deterministic") + logits);
+    const BackwardConfig planned = select_backward(p, kHopper90);
+    EXPECT_EQ(planned.target, Target::cuda_sm90);
+    EXPECT_EQ(planned.cluster, 1);
+    const std::string pair = to_text(parse_config("cluster=2", planned));
+    EXPECT_NE(validate_config(parse_config(pair, planned), p, kHopper90)
+                  .reason.find("alibi=true of cuda_sm90's backward"),
+              std::string::npos);
+  }
+}
+
 // The portable kernel of a bias's gradient stands beside Hopper's own kernels.
 TEST(Sm90BackwardLegality, TheGradientOfABiasHasAPortableKernel) {
   for (const char* rest : {"d64", "d96", "d128", "d128 softcap(3)", "d64 dropout(0.1,3)"}) {
