@@ -13,7 +13,8 @@ from dfa import _torch_again
 from dfa._shapes import lies_apart, scale_of, window_of
 from dfa._torch_again import OF_ROWS, recall
 from dfa._torch_calls import DTYPES
-from dfa._torch_varlen import _logits_of, as_given, attention_varlen, forward_options, launch_of
+from dfa._torch_checks import logits_of
+from dfa._torch_varlen import as_given, attention_varlen, forward_options, launch_of
 
 _MOST_ROWS = 1 << 28  # of all packed sequences, for kernels
 
@@ -57,7 +58,7 @@ class Packed:
 
     def _options(self, query, scale=None, deterministic=False, softcap=None, sinks=None):
         """What dfa::varlen_forward takes behind lengths. deterministic is of gradients."""
-        _, sinks, softcap = _logits_of(None, sinks, softcap, query.device, query.shape[0], query.shape[1])
+        _, sinks, softcap = logits_of(None, sinks, softcap, query.device, query.shape[0], query.shape[1])
         return (*window_of(False, self.window), scale_of(scale), False, None, sinks, softcap, None, 0, 0, None, 0.0, "", "",
                 0, False, *self._most)
 

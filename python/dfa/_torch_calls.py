@@ -47,14 +47,9 @@ def prepare(options, threads, passes, q, k, v):
     _check(types, devices)
     if not fits(q, k, v, written=passes == "bwd"):
         raise Unfit
-    shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
-    sizes = sizes_of(*shapes)
-    turned = rows_before_heads(q.shape, q.stride())
+    sizes = sizes_of(q.shape, k.shape, v.shape)
     left, right, scale, deterministic, algorithm = options
-    planned = tuple(map(strides_of, "qkv", shapes, strides))
-    o_strides = dense_strides((*q.shape[:3], v.shape[3]), turned)
-    plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic,
-                   (*planned, o_strides), q.device.type, algorithm, threads if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0)
+    plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, planned_strides(q, k, v), q.device.type, algorithm, threads if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0)
     outputs = empty_outputs(q, v)
     if passes == "bwd":
         outputs = (*map(like, (q, k, v)), *outputs)  # the last two as the forward made them, to compare with
@@ -120,6 +115,12 @@ def _check(types, devices):
 def _check_device(device):
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"device {device}; accepted: cpu, cuda")
+
+
+def planned_strides(q, k, v):
+    """Of q, k, v and of o as empty_outputs() lays it out."""
+    of_o = dense_strides((*q.shape[:3], v.shape[3]), rows_before_heads(q.shape, q.stride()))
+    return *(strides_of(name, x.shape, x.stride()) for name, x in zip("qkv", (q, k, v))), of_o
 
 
 def empty_outputs(q, v, dtype=None):

@@ -12,15 +12,16 @@ from torch.utils.flop_counter import register_flop_formula, sdpa_flop_count
 from dfa._descales import check_descale_shape, descale_number, descale_rows_of, descale_sizes, refuse_others
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
-from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, positions_of, rows_before_heads, scale_at_width, scale_of,
+from dfa._shapes import (flag_of, nothing_to_read, padded_width, positions_of, scale_at_width, scale_of,
                          shown, sizes_of, strides_of, window_of)
 from dfa._torch import _refuse_what_has_no_rule, know_dtensor
-from dfa._torch_calls import empty_outputs, fits
+from dfa._torch_calls import empty_outputs, fits, planned_strides
 from dfa._torch_inputs import check_kind
 from dfa._torch_operators import _spread
 from dfa._torch_quantize import E4M3
 from dfa._torch_undifferentiated import OF_E4M3, detached, learned_of, undifferentiated
-from dfa._torch_varlen import _logits_of, _On, _pointer
+from dfa._torch_checks import logits_of
+from dfa._torch_varlen import _On, _pointer
 
 
 _library = torch.library.Library("dfa", "FRAGMENT")
@@ -48,7 +49,7 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
     descale_rows = descale_rows_of(descale_rows)
     factors = [descale_of(f"{name}_descale", given, descale_sizes(b, hk, rows, descale_rows), q.device)
                for name, given, rows in zip("qkv", descales, (sq, sk, sk))]
-    slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
+    slopes, sinks, softcap = logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     sides = window_of(causal, window)
     positions = positions_of(sides, chunk, prefix)
     if nothing_to_read(sizes):
@@ -133,11 +134,9 @@ def descale_pointers(*factors):
 
 
 def _forward(q, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, left, right, scale, softcap, chunk, prefix, descale_rows=0):
-    shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
-    planned = *map(strides_of, "qkv", shapes, strides), dense_strides((*q.shape[:3], v.shape[3]), rows_before_heads(q.shape, q.stride()))
     threads = torch.get_num_threads() if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0
     with _On(q) as stream:
-        plan = plan_of("fwd", "e4m3", sizes_of(*shapes), (left, right), scale, False, planned, q.device.type, "auto", threads, (0, 0),
+        plan = plan_of("fwd", "e4m3", sizes_of(q.shape, k.shape, v.shape), (left, right), scale, False, planned_strides(q, k, v), q.device.type, "auto", threads, (0, 0),
                        (softcap, alibi_slopes is not None, sinks is not None, ""), 0, (chunk, prefix), descale_rows=descale_rows)
         o, lse = empty_outputs(q, v, torch.bfloat16)
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)

@@ -10,6 +10,7 @@ from dfa import _torch_varlen as varlen
 from dfa._descales import refuse_others
 from dfa._shapes import flag_of, positions_of, scale_at_width, scale_of, varlen_sizes_of, window_of
 from dfa._torch import _refuse_what_has_no_rule
+from dfa._torch_checks import check_integers, check_most, check_no_rows, known_most, logits_of
 from dfa._torch_e4m3 import _padded, check_e4m3, descale_of, descale_pointers
 from dfa._torch_undifferentiated import OF_E4M3, detached, learned_of, undifferentiated
 from dfa._torch_varlen_flops import forward_flops
@@ -33,19 +34,19 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
     if learned := learned_of(q, k, v, sinks):
         q, k, v, sinks = detached(q, k, v, sinks)
     b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
-    varlen.check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)),
+    check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)),
                           seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)))
     _, _, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     factors = [descale_of(f"{name}_descale", given, (b, hk), q.device) for name, given in zip("qkv", descales)]
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
-        varlen._check_most(cu_seqlens_q, most[0], "max_seqlen_q")
-        varlen._check_most(cu_seqlens_k, most[1], "max_seqlen_k")
+        check_most(cu_seqlens_q, most[0], "max_seqlen_q")
+        check_most(cu_seqlens_k, most[1], "max_seqlen_k")
         if q.shape[0] == 0 or k.shape[0] == 0:
-            varlen._check_no_rows(q, k, *lengths)
-    slopes, sinks, softcap = varlen._logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
+            check_no_rows(q, k, *lengths)
+    slopes, sinks, softcap = logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     sides = window_of(causal, window)
     options = (*sides, scale_at_width(scale_of(scale), d), bool(flag_of("deterministic", deterministic)), slopes, sinks, softcap, None,
-               *positions_of(sides, chunk, prefix), None, 0.0, "", "", *splits, *map(varlen._known_most, ("max_seqlen_q", "max_seqlen_k"), most))
+               *positions_of(sides, chunk, prefix), None, 0.0, "", "", *splits, *map(known_most, ("max_seqlen_q", "max_seqlen_k"), most))
     return_lse = flag_of("return_lse", return_lse)
     if 0 in q.shape or b == 0:
         o, lse = _empty_outputs(q, v)

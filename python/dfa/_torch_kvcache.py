@@ -9,7 +9,8 @@ from dfa._torch_append import span_of
 from dfa._torch_undifferentiated import OF_CACHE, detached, learned_of, undifferentiated
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_quantize import rounded
-from dfa._torch_varlen import _whole, check_integers, splits_of
+from dfa._torch_checks import check_integers, whole
+from dfa._torch_varlen import splits_of
 
 
 _OF_NEW_ROWS = ("new_k", "new_v", "rotary_cos", "rotary_sin", "cu_seqlens_k_new", "rotary_seqlens")
@@ -396,7 +397,7 @@ def _most_rows(cu_seqlens_q, most, device):
     """Rows of a sequence of packed queries at most, 0 where it is not known."""
     if cu_seqlens_q is None or most is None or isinstance(most, torch.Tensor) and most.is_cuda:
         return 0
-    most = _whole("max_seqlen_q", most)
+    most = whole("max_seqlen_q", most)
     if device.type == "cpu" and len(cu_seqlens_q) > 1 and most < (longest := int(cu_seqlens_q.diff().max())):
         raise ValueError(f"max_seqlen_q is {most}, but a sequence has {longest} rows")
     return most

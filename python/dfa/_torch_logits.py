@@ -6,6 +6,7 @@ heads read their own keys, as those of a group follow each other.
 """
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.compiler import is_compiling
 
 from dfa import _torch_dense
@@ -14,6 +15,7 @@ from dfa._shapes import shown, sizes_of
 from dfa._torch import know_dtensor
 from dfa._torch_again import recall
 from dfa._torch_bias import bias_of
+from dfa._torch_calls import laid_as_output
 from dfa._torch_inputs import check_kind
 from dfa._torch_varlen import attention_varlen
 
@@ -43,12 +45,17 @@ def attention(q, k, v, return_lse, *, mask, **options):
         begins = torch.arange(2, dtype=torch.int32, device=q.device)
         o, lse = attention_varlen(*(x.flatten(0, 1).transpose(0, 1) for x in (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True,
                                   **options | heads)
-        o = o.unflatten(1, (b, hq)).permute(1, 2, 0, 3)
+        o = _laid(o.unflatten(1, (b, hq)).permute(1, 2, 0, 3), q)
         return (o, lse.unflatten(0, (b, hq))) if return_lse else o
     begins = torch.arange(b + 1, dtype=torch.int32, device=q.device)
     o, lse = attention_varlen(*map(_rows_of, (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True, **options)
-    o = o.unflatten(0, (b, sq)).transpose(1, 2)
+    o = _laid(o.unflatten(0, (b, sq)).transpose(1, 2), q)
     return (o, lse.unflatten(1, (b, sq)).transpose(0, 1).contiguous()) if return_lse else o
+
+
+def _laid(o, q):
+    """A fake call stands for an eager one, whose o lies as q does. Of others that come here it stays as it is, which is no copy."""
+    return laid_as_output(o, q) if type(q) is FakeTensor and not is_compiling() else o
 
 
 def _hidden(bias, mask, q, sizes):

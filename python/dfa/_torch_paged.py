@@ -19,8 +19,8 @@ from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rul
 from dfa._torch_undifferentiated import OF_CACHE, detached, learned_of, undifferentiated
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
 from dfa._torch_scale import scaled
-from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
-                               as_given, check_integers, check_operands, most_rows, strides_of_rows)
+from dfa._torch_checks import check_integers, check_most, check_operands, known_most, logits_of, whole
+from dfa._torch_varlen import _empty_outputs, _fitting, _library, _longest, _On, _pointer, as_given, most_rows, strides_of_rows
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -46,9 +46,9 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     if seqused_k is None:
         seqused_k = cu_seqlens_k.diff()
     if known:
-        _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+        check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
-    most = _known_most("max_seqlen_q", max_seqlen_q)
+    most = known_most("max_seqlen_q", max_seqlen_q)
 
     def keep(plan, forward, outputs, steps):
         if not on_cpu and cu_seqlens_k is not None:  # the steps are made anew for each call
@@ -63,7 +63,7 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
             _check_steps(cu_seqlens_k, seqused_k, k, block_table)
             if seqused_k is None:
                 seqused_k = cu_seqlens_k.diff()
-            _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+            check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
             _check_most_used(seqused_k, max_seqlen_k)
             return given_back(*forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, slopes, sinks), returns)
         _torch_again.keep(key, call, OF_ROWS.values())
@@ -92,7 +92,7 @@ def _check_steps(cu_seqlens_k, seqused_k, k, block_table):
 def _check_most_used(seqused_k, most):
     if most is None:
         return
-    most = _whole("max_seqlen_k", most)
+    most = whole("max_seqlen_k", most)
     if isinstance(seqused_k, torch.Tensor) and seqused_k.numel() and most < (longest := int(seqused_k.max())):
         raise ValueError(f"max_seqlen_k is {most}, but a sequence has {longest} keys")
 
@@ -131,7 +131,7 @@ def _attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k,
     factors = descales_of(k, v, b, k_descale, v_descale)
     hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
     given = q, k, v, block_table, sinks
-    slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
+    slopes, sinks, softcap = logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     q, scale = scaled(q, scale)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
     if write is not None:

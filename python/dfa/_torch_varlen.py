@@ -5,7 +5,7 @@ On a processor they are read here, and what cannot be is refused.
 """
 
 import os
-from operator import index, is_
+from operator import is_
 from typing import NamedTuple
 
 import torch
@@ -16,13 +16,13 @@ from torch.compiler import is_dynamo_compiling
 from dfa import _torch_again, _torch_operators
 from dfa._torch_again import OF_ROWS, given_back, places_of, recall
 from dfa._dropout import probability_of, refuse_seed
-from dfa._logits import bias_text, check_bias_shape, check_shapes, short_texts_of, slopes_of_batch, softcap_of, texts_of
+from dfa._logits import bias_text, check_bias_shape, short_texts_of, slopes_of_batch, texts_of
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, PLAIN, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, is_watched, know_dtensor
 from dfa._torch_bias import as_read, bias_of, check_bias_holds, of_every_key
+from dfa._torch_checks import check_integers, check_most, check_no_rows, check_operands, known_most, logits_of
 from dfa._torch_dropout import state_of
-from dfa._torch_inputs import check_kind
 from dfa._torch_quantize import E4M3
 from dfa._torch_scale import scaled
 
@@ -190,11 +190,11 @@ def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seq
     _check(q, k, v, *lengths)
     known = q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor
     if known:
-        _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
-        _check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
+        check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+        check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
     _, _, hq, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     b = cu_seqlens_q.shape[0] - 1
-    logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), bias_of(bias, q.device, b, hq)
+    logits = *logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), bias_of(bias, q.device, b, hq)
     check_bias_holds(logits[3], max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     logits = *logits[:3], of_every_key(logits[3], max_seqlen_q, max_seqlen_k)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
@@ -203,7 +203,7 @@ def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seq
     given = q, k, v
     q, scale = scaled(q, scale)
     options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q), *texts,
-               *asked, _known_most("max_seqlen_q", max_seqlen_q), _known_most("max_seqlen_k", max_seqlen_k))
+               *asked, known_most("max_seqlen_q", max_seqlen_q), known_most("max_seqlen_k", max_seqlen_k))
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated
@@ -212,7 +212,7 @@ def in_full(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seq
         lengths = tuple(replicated(x, q) for x in lengths)
         options = tuple(replicated(x, q) if isinstance(x, torch.Tensor) else x for x in options)
     if known and (q.shape[0] == 0 or k.shape[0] == 0):
-        _check_no_rows(q, k, *lengths)
+        check_no_rows(q, k, *lengths)
     if 0 in q.shape or cu_seqlens_q.shape[0] == 1:
         o, lse = _of_nothing(q, k, v, [x for x in (logits[1], logits[3]) if x is not None])
     else:
@@ -255,7 +255,7 @@ def _keep_again(key, q, k, v, lengths, options, most, outputs, returns):
         def call(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, slopes, sinks, *_):
             lengths = cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, seqused_q, seqused_k
             for cu_seqlens, longest, of in zip(lengths, most, "qk"):
-                _check_most(cu_seqlens, longest, f"max_seqlen_{of}")
+                check_most(cu_seqlens, longest, f"max_seqlen_{of}")
             return given_back(*_forward(q, k, v, *lengths, *before, slopes, sinks, *behind), returns)
         _torch_again.keep(key, call, OF_ROWS.values())
         return
@@ -282,13 +282,6 @@ def splits_of(num_splits, batch_invariant):
     return num_splits, batch_invariant
 
 
-def _known_most(name, most):
-    """As the operator takes it. A compiled call is for all lengths, so that none of them is looked at."""
-    if most is None or torch.compiler.is_compiling() or isinstance(most, torch.Tensor) and (most.device.type != "cpu" or type(most) is FakeTensor):
-        return 0
-    return max(0, _whole(name, most))
-
-
 def _dropout_of(dropout_p, seed, q):
     """(dropout_state, dropout_p) as the operators take them."""
     probability = probability_of(dropout_p)
@@ -305,85 +298,6 @@ def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
     b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
     check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)),
                    seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)))
-
-
-def check_operands(q, k, v):
-    """Dense tensors of one element type, on one device."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if type(tensor) is not torch.Tensor and isinstance(tensor, torch.masked.MaskedTensor):
-            check_kind(name, tensor)
-        if tensor.is_nested or tensor.layout != torch.strided:
-            raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
-    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
-                         f"{', '.join(map(str, DTYPES))} for all")
-    if q.device.type not in ("cpu", "cuda") or not q.device == k.device == v.device:
-        raise ValueError(f"q, k, v are on {q.device}, {k.device}, {v.device}; accepted: one CPU or CUDA device for all")
-
-
-def check_integers(device, **tensors):
-    """name=(tensor or None, shape): int32, on the device, rows contiguous."""
-    for name, (tensor, shape) in tensors.items():
-        if tensor is None:
-            continue
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32:
-            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__qualname__
-            raise ValueError(f"{name} is {kind}; accepted: an int32 tensor")
-        if tensor.device != device:
-            raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
-        if -1 in shape or tuple(tensor.shape) != shape or (len(shape) == 1 and not tensor.is_contiguous()):
-            expected = "[b, columns]" if len(shape) == 2 else "[b + 1]" if name.startswith("cu_") else "[b]"
-            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: {expected}, contiguous, of one b for all")
-
-
-def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
-    """(alibi_slopes, sinks, softcap) as the operators take them."""
-    for name, tensor in (("alibi_slopes", alibi_slopes), ("sinks", sinks)):
-        if tensor is not None and not (isinstance(tensor, torch.Tensor) and tensor.is_floating_point()):
-            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__qualname__
-            raise TypeError(f"{name} is {kind}; accepted: a floating-point tensor")
-        if tensor is not None and tensor.layout != torch.strided:
-            raise ValueError(f"{name} is a {tensor.layout} tensor; accepted: a dense tensor")
-        if tensor is not None and tensor.device != device:
-            raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
-    check_shapes(alibi_slopes, sinks, b, hq)
-    if alibi_slopes is not None and alibi_slopes.requires_grad and torch.is_grad_enabled():
-        raise ValueError("alibi_slopes requires a gradient, which is not computed; accepted: slopes that are not learned")
-    if alibi_slopes is not None:
-        alibi_slopes = alibi_slopes.detach().float().contiguous()
-    return alibi_slopes, None if sinks is None else sinks.float().contiguous(), softcap_of(softcap)
-
-
-def _whole(name, most):
-    try:
-        if isinstance(most, bool):
-            raise TypeError
-        return index(most)
-    except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value
-        raise TypeError(f"{name} is {shown(most)}; accepted: a whole number, a tensor of one, or None") from None
-
-
-def _check_most(cu_seqlens, most, name):
-    if most is None:
-        return
-    most = _whole(name, most)
-    if cu_seqlens.shape[0] < 2:
-        return
-    try:
-        longest = int(cu_seqlens.diff().max())
-    except RuntimeError:
-        raise ValueError(f"{name} beside cu_seqlens_{name[-1]} without values here (mapped over by torch.vmap); accepted: None") from None
-    if most < longest:
-        raise ValueError(f"{name} is {most}, but a sequence has {longest} rows")
-
-
-def _check_no_rows(q, k, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
-    """Of what has no rows, which comes to no kernel that would look at it."""
-    for of, x, cu_seqlens, seqused in (("q", q, cu_seqlens_q, seqused_q), ("k", k, cu_seqlens_k, seqused_k)):
-        if x.shape[0] == 0 and cu_seqlens.any():
-            raise ValueError(f"cu_seqlens_{of} is {shown(cu_seqlens.tolist())}, but the tensor has 0 rows; accepted: zeros")
-        if x.shape[0] == 0 and seqused is not None and seqused.any():
-            raise ValueError(f"seqused_{of} is {shown(seqused.tolist())}, but the tensor has 0 rows; accepted: zeros")
 
 
 def _fitting(x):

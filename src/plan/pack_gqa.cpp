@@ -75,7 +75,8 @@ int select_pack_gqa(const Problem& p) {
 
 int pack_gqa_under_window(const Problem& p) {
   const bool window = p.mask.left >= 0 || p.mask.chunk > 0;
-  return window && !heads_stay_apart(p) ? largest_power_of_two(p.hq / p.hk, 16) : 1;
+  if (!window || heads_stay_apart(p) || p.dtype == DType::e4m3 || select_pack_gqa(p) > 1) return 1;
+  return largest_power_of_two(p.hq / p.hk, 16);
 }
 
 std::int64_t heads_of_a_tile(const Problem& p) {

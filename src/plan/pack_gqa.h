@@ -23,7 +23,8 @@ Problem with_pack_gqa(const Problem& problem);
 int select_pack_gqa(const Problem& problem);
 
 // Those that may be rows of one tile to see fewer keys under a window, since the tile's queries are
-// fewer: as above a power of two; 1 where the problem has no window or they cannot be.
+// fewer: as above a power of two; 1 where the problem has no window, where they fill tiles better
+// anyway, or where they cannot be.
 int pack_gqa_under_window(const Problem& problem);
 
 // Query heads that are rows of a tile of Hopper's forward because they fill it better, one way or

@@ -189,10 +189,9 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 
 std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
   const Problem problem = priced_with_pack_gqa(asked);
-  const bool e4m3 = problem.dtype == DType::e4m3;
-  const bool packed = e4m3 || select_pack_gqa(asked) > 1;
-  const int heads = packed ? 1 : pack_gqa_under_window(asked);
+  const int heads = pack_gqa_under_window(asked);
   std::vector<PricedTile> priced;
+  const bool e4m3 = problem.dtype == DType::e4m3;
   for (const MeasuredTile& m : e4m3 ? std::span<const MeasuredTile>(kGuessedE4m3) : kMeasured) {
     if (m.element != problem.dtype || m.head_dim != sm90_head_dim(problem.d) ||
         m.head_dim != sm90_head_dim(problem.dv)) {

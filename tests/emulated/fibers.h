@@ -80,8 +80,8 @@ struct Wait {
   unsigned round = 0, address = 0, parity = 0;
 };
 
-// A word that a thread copies to shared memory behind its back (ptx::copy_4), of its nth group.
-// Of whose place the rest becomes 0.
+// What a thread copies to shared memory behind its back (ptx::copy_4, ptx::copy_up_to), of its nth
+// group. The rest of its place becomes 0.
 struct LateCopy {
   unsigned target;
   const void* source;

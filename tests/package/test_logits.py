@@ -277,7 +277,7 @@ def test_fake_tensors():
     with FakeTensorMode() as fake:
         o = dfa.attention(*map(fake.from_tensor, (q, k, v)), softcap=3.0, sinks=fake.from_tensor(torch.ones(4)))
     alone = dfa.attention(q, k, v, softcap=3.0, sinks=torch.ones(4))
-    assert (o.shape, o.dtype) == (alone.shape, alone.dtype)
+    assert (o.shape, o.stride(), o.dtype) == (alone.shape, alone.stride(), alone.dtype)
 
 
 def test_a_sink_that_is_none_has_no_gradient():

@@ -9,6 +9,20 @@ DFA_DEVICE unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
+// The first `bytes` of 16 or 4, and zeros. sm_80.
+template <int kPlace>
+DFA_DEVICE void copy_up_to(unsigned target, const void* source, int bytes) {
+  if constexpr (kPlace == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
+                 "r"(bytes)
+                 : "memory");
+  }
+}
+
 // 16 bytes; zeros where `valid` is false, and then `source` is not read. On sm_75 they pass through
 // registers and are there at once.
 DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
@@ -29,24 +43,7 @@ DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
         : "memory");
     return;
   }
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-               "r"(bytes)
-               : "memory");
-}
-
-// The first `bytes` of 16 or 4, and zeros. sm_80.
-template <int kPlace>
-DFA_DEVICE void copy_up_to(unsigned target, const void* source, int bytes) {
-  if constexpr (kPlace == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-                 "r"(bytes)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
-                 "r"(bytes)
-                 : "memory");
-  }
+  copy_up_to<16>(target, source, valid ? 16 : 0);
 }
 
 // 4 bytes. sm_80.

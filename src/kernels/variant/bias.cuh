@@ -37,10 +37,11 @@ DFA_DEVICE int wait_for(float score, int key) {
 }
 
 // The bias of a thread's two rows (i and i + 8 of its warp's 16) of one work tile of Hopper's
-// kernels. What is of 16 bits, a key beside the other and every eighth at 16 bytes, a warp copies
-// to shared memory a tile ahead of its use. Else two keys side by side are read at once where they
-// are aligned to that. Rows and keys behind the last read the last one's, or 0, and masks hide what
-// becomes of those keys. `kKeys` is a tile's, `kExponents` whether sums are exponents of 2.
+// kernels. Those of 16 bits, a key beside the other, a warp copies to shared memory a tile ahead of
+// their use, eight keys at once or two, as they are aligned. All others are read where they are
+// used, of fp32 two at once. Rows and keys behind the last read the last one's, or 0, and masks
+// hide what becomes of those keys. `kKeys` is a tile's, `kExponents` whether sums are exponents of
+// 2.
 template <bool kBias, bool kFp32, int kKeys, bool kExponents>
 class FragmentBias {
   static constexpr int kRows = 16, kRowBytes = bias_row_bytes(kKeys);
@@ -202,7 +203,6 @@ class FragmentBias {
   const char* values_ = nullptr;          // of the head
   int row_ = 0, queries_ = 0, keys_ = 0;  // the warp's first row, and how many there are
   int at_once_ = 1;                       // keys that are aligned to be read at once
-  bool in_pairs_ = false;                 // of fp32
   unsigned copies_ = 0;
 };
 
